@@ -1,0 +1,1 @@
+"""The LLMService resource: its fields, conditions and reasons, and the CRD made from them. Pure."""

@@ -1,0 +1,1 @@
+"""Signals, plan and time to desired replicas, and why. Pure."""

@@ -1,0 +1,1 @@
+"""Facts about models, GPU products and engine versions, with their sources."""

@@ -1,0 +1,1 @@
+"""Commands: estimate, plan, crds, run."""

@@ -1,0 +1,1 @@
+"""The API server: server-side apply, watch store, events. The only importer of kubernetes."""

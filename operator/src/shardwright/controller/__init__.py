@@ -1,0 +1,1 @@
+"""kopf wiring, work queue and reconcile. The only importer of kopf."""

@@ -1,0 +1,1 @@
+"""Observed facts to conditions and next steps. Pure."""

@@ -1,0 +1,1 @@
+"""Prometheus in, exposition out."""

@@ -1,0 +1,1 @@
+"""Memory, legality, candidates, choice and explanation. Pure: values in, values out."""

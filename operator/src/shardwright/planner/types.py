@@ -1,0 +1,209 @@
+"""What the planner takes and gives, as values.
+
+Decides the vocabulary of a plan: parallelism, engine limits, memory bill, candidates, choice. Never holds a cluster
+object or a clock. Every reason is an enum value that `shardwright.api.reasons` documents.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.reasons import CandidateReason, Reason
+from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture
+from shardwright.topology.types import Pool, Resources
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """How one engine is split. `data` is attention data parallelism inside one engine (MoE only)."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    expert: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor * self.pipeline * self.data
+
+    def __str__(self) -> str:
+        parts = [f"TP{self.tensor}"]
+        if self.pipeline > 1:
+            parts.append(f"PP{self.pipeline}")
+        if self.data > 1:
+            parts.append(f"DP{self.data}")
+        if self.expert:
+            parts.append("EP")
+        return "·".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """The engine flags that memory depends on, always rendered explicitly."""
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization_percent: int
+    kv_cache_dtype: str = "auto"
+    """vLLM's own value: "auto" or "fp8"."""
+    enforce_eager: bool = False
+
+
+class Verdict(StrEnum):
+    """Whether an engine will start."""
+
+    FITS = "Fits"
+    TOO_SMALL = "TooSmall"
+    """It starts loading but the KV cache cannot hold one request of the maximum length."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    """Weights and overheads alone exceed the GPU."""
+    UNKNOWN = "Unknown"
+    """The memory model does not cover this class; see `coverage`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRequest:
+    """The question put to the memory model."""
+
+    architecture: ModelArchitecture
+    gpu: GPUProduct
+    engine: EngineClass
+    parallelism: Parallelism
+    limits: EngineLimits
+    visible_gib: float | None = None
+    """Overrides the product's, from the node's memory label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillItem:
+    """One line of the memory bill of the fullest GPU."""
+
+    item: str
+    gib: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEstimate:
+    """The memory bill of the fullest GPU of a replica, and what is left for the KV cache of one engine."""
+
+    verdict: Verdict
+    coverage: str
+    """One phrase: which measured class covers this, or what is not modelled."""
+    covered: bool
+    visible_gib: float
+    weights_gib_per_gpu: float
+    activation_gib: float
+    non_torch_gib: float
+    cuda_graph_gib: float
+    margin_gib: float
+    """Reserve of the class; already subtracted from what `kv_tokens` promises when deciding whether it fits."""
+    kv_cache_gib_per_gpu: float
+    """Predicted, before the margin."""
+    kv_tokens: int
+    """Predicted tokens of the whole engine, before the margin (one DP replica)."""
+    promised_kv_tokens: int
+    """After the margin: what a plan may count on."""
+    max_concurrency: float
+    """Predicted requests of max_model_len that fit at once."""
+    kv_bytes_per_token_per_gpu: float
+    """For hybrids: at the maximum length."""
+    largest_model_len: int
+    """The longest single request that fits after the margin; 0 when none does."""
+    bill: tuple[BillItem, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """One checkpoint that may be served: the main model or a variant."""
+
+    model_id: str
+    revision: str | None
+    architecture: ModelArchitecture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """Everything a decision depends on."""
+
+    spec: LLMServiceSpec
+    models: tuple[ModelChoice, ...]
+    pool: Pool
+    engine: EngineClass
+    products: dict[str, GPUProduct]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An arrangement considered. `reason` is Chosen for one of them; the others say why they lost."""
+
+    model_id: str
+    product: str
+    parallelism: Parallelism
+    reason: CandidateReason
+    message: str
+    estimate: MemoryEstimate | None = None
+    gpus_short: int = 0
+    gib_short: float = 0.0
+
+    @property
+    def arrangement(self) -> str:
+        """Unique name inside one decision, for status and tables."""
+        return f"{self.model_id} on {self.product} {self.parallelism}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The choice for one service."""
+
+    model: ModelChoice
+    product: GPUProduct
+    parallelism: Parallelism
+    limits: EngineLimits
+    estimate: MemoryEstimate
+    replicas: int
+    pod_resources: Resources
+    """Requests of one pod (GPUs, CPU, memory with /dev/shm, ephemeral storage)."""
+    shm_bytes: int
+    gpu_resource: str
+    within_island: bool
+    """TP ranks share NVLink; False is possible only under interconnect policy Any or without links under Prefer."""
+    planned_concurrency: int
+    required_kv_tokens: int
+    context_clamped_from: int | None
+    """What was asked for, when maxContextTokens had to be lowered."""
+    binding_constraint: str
+    coverage: str
+    candidates: tuple[Candidate, ...]
+    inputs_digest: str
+    min_gpu_memory_mib: int = 0
+    nodes_gpus: int = 0
+    """GPUs a node must have for the affinity rule: at least this many."""
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """GPUs of one replica."""
+        return self.parallelism.gpus
+
+    @property
+    def summary(self) -> str:
+        """Column text such as `H100 TP2 ×4`."""
+        return f"{self.product.short_name} {self.parallelism} ×{self.replicas}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoPlan:
+    """Nothing in this pool serves the model, however free it is."""
+
+    reason: Reason
+    message: str
+    candidates: tuple[Candidate, ...]
+    inputs_digest: str
+
+
+Decision = Plan | NoPlan

@@ -1,0 +1,1 @@
+"""A plan to the manifests a careful engineer would have written. Pure."""

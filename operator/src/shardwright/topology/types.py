@@ -1,0 +1,158 @@
+"""Nodes, pods, islands and reservations as values.
+
+Decides what a free shape is (the smaller of label and allocatable GPUs, with CPU, memory and ephemeral storage). Never
+reads a cluster: whoever observes hands these values in.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Resources(NamedTuple):
+    """An amount of what a pod asks for."""
+
+    gpus: int = 0
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    ephemeral_bytes: int = 0
+
+    def fits_in(self, free: "Resources") -> bool:
+        """Whether this amount is available in `free`, in every dimension."""
+        return all(need <= have for need, have in zip(self, free, strict=True))
+
+    def plus(self, other: "Resources") -> "Resources":
+        """The sum, dimension by dimension."""
+        return Resources(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def minus(self, other: "Resources") -> "Resources":
+        """The difference, dimension by dimension; it may be negative when a node is overcommitted."""
+        return Resources(*(a - b for a, b in zip(self, other, strict=True)))
+
+    def times(self, count: int) -> "Resources":
+        """`count` of this amount."""
+        return Resources(*(a * count for a in self))
+
+
+class Taint(NamedTuple):
+    """A node's taint."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """The small part of a Node that decisions read; `labels` holds only what selectors and topology can use."""
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    allocatable: Resources = Resources()
+    gpu_resource: str = "nvidia.com/gpu"
+
+
+class PodFacts(NamedTuple):
+    """The small part of a non-terminal Pod that decisions read. A tuple because thousands of them are held."""
+
+    namespace: str
+    name: str
+    node: str
+    """Bound or nominated node; empty while unbound."""
+    requests: Resources
+    owner: str = ""
+    """The LLMService's name when the pod is one of ours, else empty."""
+    revision: str = ""
+    ready: bool = False
+    terminating: bool = False
+    trouble: str = ""
+    """Reason of the worst container state or of PodScheduled=False, such as CrashLoopBackOff or Unschedulable."""
+    restarts: int = 0
+    serving: bool = False
+
+
+class Exclusion(StrEnum):
+    """Why a node is not part of a pool. Each has one documented sentence in `topology.exclusions`."""
+
+    NO_GPU_LABEL = "NoGPULabel"
+    UNKNOWN_PRODUCT = "UnknownProduct"
+    PRODUCT_NOT_WANTED = "ProductNotWanted"
+    SELECTOR = "NodeSelector"
+    CORDONED = "Cordoned"
+    NOT_READY = "NotReady"
+    TAINTED = "Tainted"
+    SHARED = "SharedGPU"
+    MIG = "MIG"
+    NO_GPUS = "NoAllocatableGPUs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludedNode:
+    """A node that cannot be used, with a sentence that names the label or field to change."""
+
+    node: str
+    reason: Exclusion
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Island:
+    """GPUs of one node among which tensor parallelism may run on NVLink (size 1 when the product has no link).
+
+    A node of `gpus` GPUs has `gpus // island_gpus` islands; the device plugin chooses which GPUs a pod gets, so islands
+    smaller than the node are only counted on when they cannot be split.
+    """
+
+    size: int
+    linked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNode:
+    """A usable node: its product, its island size and what is free on it now."""
+
+    name: str
+    product: str
+    """Label of the GPUProduct in the catalogue."""
+    gpu_memory_mib: int
+    gpus: int
+    island: Island
+    capacity: Resources
+    free: Resources
+    gpu_resource: str
+    driver_major: int | None = None
+    zone: str = ""
+    labelled_gpus: int = 0
+    """`nvidia.com/gpu.count`; `gpus` is the smaller of it and allocatable."""
+    foreign: tuple[tuple[str, int], ...] = ()
+    """Who holds GPUs here: ("namespace/name", GPUs), largest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """What a service may use, sorted by node name so that the order of observation changes nothing."""
+
+    nodes: tuple[PoolNode, ...]
+    excluded: tuple[ExcludedNode, ...] = ()
+    fingerprint: str = ""
+    """Digest of shapes without free amounts: a plan depends on this, a placement on the free amounts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A pod's place on a node."""
+
+    node: str
+    resources: Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Places held for a service's revision until its pods are bound there."""
+
+    service: tuple[str, str]
+    revision: str
+    slots: tuple[Slot, ...] = field(default=())
