@@ -1,0 +1,68 @@
+# The tasks of this project. `make help` lists them.
+PYTHON  ?= python3.11
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+export PYTHONPATH := operator/src:e2e
+NAME    ?= dev
+
+.PHONY: help deps cluster cluster-down demo test test-unit test-cluster lint generate check-generated bench-scale \
+        accuracy-memory lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "needs $(PYTHON) on PATH"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing locked dependencies into $(VENV)"
+	@$(BIN)/python -m pip install -q --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+deps: $(STAMP)  ## create .venv with the locked dependencies
+
+demo: $(STAMP)  ## real control plane, three services planned and placed, one that cannot fit
+	@$(BIN)/python e2e/demo.py
+
+test: lint test-unit test-cluster  ## everything that CI runs
+
+lint: $(STAMP)  ## ruff, mypy, import rules, generated files in step
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(MAKE) -s check-generated
+
+test-unit: $(STAMP)  ## tests that need no cluster
+	@$(BIN)/python -m pytest -q -n 2 tests
+
+test-cluster: $(STAMP)  ## tests on the real control plane
+	@$(BIN)/python -m harness build
+	@$(BIN)/python -m pytest -q e2e
+
+cluster: $(STAMP)  ## start a local control plane with GPU nodes (NAME=dev)
+	@$(BIN)/python -m harness up --name $(NAME) --pool demo
+
+cluster-down: $(STAMP)  ## stop it
+	@$(BIN)/python -m harness down --name $(NAME)
+
+bench-scale: $(STAMP)  ## 1000 services on the real API server, as JSON
+	@$(BIN)/python benchmarks/bench_scale.py
+
+accuracy-memory: $(STAMP)  ## memory model against measured vLLM starts
+	@$(BIN)/python benchmarks/memory_accuracy.py
+
+generate: $(STAMP)  ## CRD, API reference and reasons from the models
+	@$(BIN)/python -m shardwright.cli.docs
+
+check-generated: $(STAMP)
+	@$(BIN)/python -m shardwright.cli.docs --check
+
+lock: $(STAMP)  ## refresh the lock files (versions and hashes only)
+	@$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+		pyproject.toml -o requirements/runtime.lock
+	@$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+		pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
+
+clean:  ## remove the virtual environment and caches of this checkout
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
