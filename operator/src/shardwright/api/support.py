@@ -1,0 +1,146 @@
+"""Which fields this version stores but does not act on yet.
+
+Decides the list behind `Accepted=True, reason=NotImplemented`: a field that nothing implements yet is in the
+schema, and setting it gives a condition that says so. Never refuses a spec. An entry is removed in the
+change that implements its field.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.problems import Problem
+from shardwright.api.reasons import Reason
+
+_Rule = tuple[str, str, Callable[[LLMServiceSpec], bool]]
+
+_RULES: Final[tuple[_Rule, ...]] = (
+    (
+        "spec.model.adapters",
+        "LoRA adapters are not loaded yet; the model is served without them",
+        lambda s: bool(s.model.adapters),
+    ),
+    (
+        "spec.workload.requestsPerMinute",
+        "the rate does not size the service yet; write workload.concurrency and scaling.minReplicas",
+        lambda s: bool(s.workload and s.workload.requests_per_minute),
+    ),
+    (
+        "spec.slo",
+        "latency is not predicted yet, so the targets do not change the plan; they set the histogram edges",
+        lambda s: s.slo is not None,
+    ),
+    (
+        "spec.pool.provisioning",
+        "planning against nodes that do not exist yet is not implemented; only existing nodes are used",
+        lambda s: s.pool.provisioning == "Elastic",
+    ),
+    (
+        "spec.pool.topologyKeys",
+        "topology keys matter to groups that span nodes, which are not implemented yet",
+        lambda s: bool(s.pool.topology_keys),
+    ),
+    (
+        "spec.pool.network",
+        "network settings matter to groups that span nodes, which are not implemented yet",
+        lambda s: s.pool.network is not None,
+    ),
+    (
+        "spec.scaling.maxReplicas",
+        "autoscaling is not implemented yet; minReplicas replicas are run",
+        lambda s: bool(
+            s.scaling
+            and s.scaling.mode != "External"
+            and (s.scaling.max_replicas or 0) > (s.scaling.min_replicas or 1)
+        ),
+    ),
+    (
+        "spec.scaling.schedules",
+        "schedules are not implemented yet; minReplicas holds at all times",
+        lambda s: bool(s.scaling and s.scaling.schedules),
+    ),
+    (
+        "spec.scaling.scaleToZero",
+        "scale to zero is not implemented yet; with minReplicas 0 nothing runs until it is raised",
+        lambda s: bool(s.scaling and s.scaling.scale_to_zero),
+    ),
+    (
+        "spec.parallelism.data",
+        "attention data parallelism is not implemented yet; 1 is used",
+        lambda s: bool(s.parallelism and (s.parallelism.data or 1) > 1),
+    ),
+    (
+        "spec.planPolicy",
+        "only OnSpecChange is implemented; a plan follows each change of the spec",
+        lambda s: s.plan_policy not in {None, "OnSpecChange"},
+    ),
+    (
+        "spec.rollout.strategy",
+        "only Auto is implemented",
+        lambda s: bool(s.rollout and s.rollout.strategy not in {None, "Auto"}),
+    ),
+    (
+        "spec.rollout.paused",
+        "pausing a rollout is not implemented yet",
+        lambda s: bool(s.rollout and s.rollout.paused),
+    ),
+    (
+        "spec.rollout.canary",
+        "canary steps are not implemented yet; a revision is rolled out in one go",
+        lambda s: bool(s.rollout and s.rollout.canary),
+    ),
+    (
+        "spec.routing.type",
+        "routers and gateways are not deployed yet; the endpoint is a Service over the engines",
+        lambda s: bool(s.routing and s.routing.type not in {None, "Service"}),
+    ),
+    (
+        "spec.routing.policy",
+        "a routing policy needs the router, which is not deployed yet; the Service balances connections",
+        lambda s: bool(s.routing and s.routing.policy),
+    ),
+    (
+        "spec.routing.apiKeySecretRef",
+        "API keys are not checked yet; restrict access with a NetworkPolicy",
+        lambda s: bool(s.routing and s.routing.api_key_secret_ref),
+    ),
+    (
+        "spec.routing.maxQueuedRequests",
+        "the queue is the router's, which is not deployed yet; requests queue in the engines",
+        lambda s: bool(s.routing and s.routing.max_queued_requests is not None),
+    ),
+    (
+        "spec.routing.maxQueueSeconds",
+        "the queue is the router's, which is not deployed yet; requests queue in the engines",
+        lambda s: bool(s.routing and s.routing.max_queue_seconds),
+    ),
+    (
+        "spec.disaggregation.mode",
+        "separate prefill and decode engines are not implemented yet; each engine does both",
+        lambda s: bool(s.disaggregation and s.disaggregation.mode != "Disabled"),
+    ),
+    (
+        "spec.engine.speculative",
+        "speculative decoding is not implemented yet; the engine runs without it",
+        lambda s: bool(s.engine and s.engine.speculative),
+    ),
+    (
+        "spec.engine.kvOffloadGiB",
+        "KV offload is not implemented yet; the cache stays on the GPU",
+        lambda s: bool(s.engine and s.engine.kv_offload_gib),
+    ),
+    (
+        "spec.engine.multiNode",
+        "groups that span nodes are not implemented yet; a model that needs one is not planned",
+        lambda s: bool(s.engine and s.engine.multi_node),
+    ),
+)
+
+
+def unimplemented(spec: LLMServiceSpec) -> tuple[Problem, ...]:
+    """List the fields set in `spec` that this version ignores, in the reference's order; often empty."""
+    return tuple(
+        Problem(reason=Reason.NOT_IMPLEMENTED, field=field, message=message, blocking=False)
+        for field, message, is_set in _RULES
+        if is_set(spec)
+    )
