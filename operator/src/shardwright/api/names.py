@@ -1,0 +1,63 @@
+"""Names that every part must agree on: labels, ports, field managers, names of children.
+
+Decides how an object of a service is called and labelled. Never decides which objects there are.
+"""
+
+from shardwright.api.llmservice import GROUP
+
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+LABEL_SERVICE = f"{GROUP}/service"
+LABEL_REVISION = f"{GROUP}/revision"
+LABEL_ROLE = f"{GROUP}/role"
+LABEL_SERVING = f"{GROUP}/serving"
+
+APP_NAME = "shardwright-llm"
+MANAGED_BY = "shardwright"
+ROLE_ENGINE = "engine"
+
+ENGINE_CONTAINER = "engine"
+ENGINE_PORT = 8000
+"""vLLM's own default; the number matters to nobody outside the pod."""
+ENGINE_PORT_NAME = "http"
+CLIENT_PORT = 80
+"""The client's endpoint: the port that HTTP clients use when a URL has none."""
+
+FIELD_MANAGER = "shardwright"
+STATUS_FIELD_MANAGER = "shardwright-status"
+
+
+def workload_name(service: str, revision: str) -> str:
+    """Name of the Deployment and of the ControllerRevision of one plan: `chat-1a2b3c4d`."""
+    return f"{service}-{revision}"
+
+
+def engine_service_name(service: str) -> str:
+    """Name of the headless Service over the engines."""
+    return f"{service}-engine"
+
+
+def service_labels(service: str) -> dict[str, str]:
+    """Labels on every object of a service."""
+    return {
+        LABEL_NAME: APP_NAME,
+        LABEL_INSTANCE: service,
+        LABEL_MANAGED_BY: MANAGED_BY,
+        LABEL_SERVICE: service,
+    }
+
+
+def revision_labels(service: str, revision: str) -> dict[str, str]:
+    """Labels on the workload of one revision and, with LABEL_SERVING added, on its pods."""
+    return service_labels(service) | {LABEL_REVISION: revision, LABEL_ROLE: ROLE_ENGINE}
+
+
+def engine_selector(service: str) -> dict[str, str]:
+    """Labels on all engine pods of a service, whatever their revision: for PodDisruptionBudget and /scale."""
+    return {LABEL_SERVICE: service, LABEL_ROLE: ROLE_ENGINE}
+
+
+def endpoint(namespace: str, service: str) -> str:
+    """Return the OpenAI-compatible base URL that a client inside the cluster uses."""
+    return f"http://{service}.{namespace}.svc:{CLIENT_PORT}/v1"

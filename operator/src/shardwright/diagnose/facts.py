@@ -1,0 +1,106 @@
+"""Everything that conditions and status are derived from, observed by whoever calls.
+
+Decides what counts as a fact. Never reads a cluster or a clock: `now` is handed in, and it only ends up in a
+condition whose status has changed.
+"""
+
+from dataclasses import dataclass
+
+from shardwright.api.problems import Problem
+from shardwright.api.status import Condition, PlanStatus
+from shardwright.planner.types import NoPlan, Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds GPUs that this service would need."""
+
+    name: str
+    """`namespace/name` of a pod, or of an LLMService when the GPUs are reserved."""
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementFacts:
+    """What the ledger answered for the plan in force."""
+
+    wanted: int
+    """Replicas that scaling asks for now."""
+    granted: int
+    """Replicas that have a reserved or bound place."""
+    gpus_per_replica: int
+    holders: tuple[Holder, ...] = ()
+    """Who holds the GPUs that are missing, largest first."""
+    detail: str = ""
+    """One sentence of the placement, such as which GPUs are stranded. No live figures that flicker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTrouble:
+    """The same trouble on one or more pods of a workload."""
+
+    reason: str
+    """As Kubernetes reports it: CrashLoopBackOff, OOMKilled, ErrImagePull, Unschedulable, ..."""
+    message: str = ""
+    """The last message of the container or of the PodScheduled condition."""
+    pods: int = 1
+    last_exit: str = ""
+    """Reason of lastState.terminated: OOMKilled, Error, Completed."""
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """One Deployment of ours and its pods. `ready` counts pods that are ready, serving, not terminating."""
+
+    name: str
+    revision: str
+    summary: str
+    """Plan summary of its revision, such as `H100 TP2 ×4`."""
+    desired: int
+    """`spec.replicas` of the live Deployment; 0 when it does not exist yet."""
+    pods: int = 0
+    """Pods that are not terminating."""
+    ready: int = 0
+    deadline_exceeded: bool = False
+    """The Deployment's Progressing condition says ProgressDeadlineExceeded."""
+    troubles: tuple[PodTrouble, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceFacts:
+    """All facts about one LLMService at one moment.
+
+    Missing facts are None or empty and give Unknown or a reason that says what is waited for, never a False that
+    was not observed.
+    """
+
+    namespace: str
+    name: str
+    generation: int
+    now: str
+    """RFC 3339 in UTC, such as 2026-11-29T12:00:00Z."""
+    previous: tuple[Condition, ...] = ()
+    """Conditions of the last status, whose transition times are kept while the status stays the same."""
+
+    problems: tuple[Problem, ...] = ()
+    """Of the spec and of what it refers to (Secrets, claims, ConfigMaps), blocking or not."""
+    child_conflicts: tuple[str, ...] = ()
+    """Objects with a child's name that are not ours, as `Kind/name`."""
+    foreign_autoscalers: tuple[str, ...] = ()
+    """HorizontalPodAutoscalers (or the like) aimed at a child of ours, as `Kind/name`."""
+
+    decision: Plan | NoPlan | None = None
+    """What the planner says of this generation; None while it was not asked (problems, or no pool known yet)."""
+    plan: PlanStatus | None = None
+    """The plan in force, from `planner.report.plan_status` or the stored revision; kept while a newer spec has
+    none."""
+    target_revision: str = ""
+    """Hash of the revision that this generation should run; empty while there is none."""
+    needed_replicas: int = 1
+    """Replicas the user was promised at least: scaling.minReplicas, or spec.replicas. 0: scaled to zero."""
+    desired_replicas: int = 0
+    """Replicas the operator wants now (External: spec.replicas; Auto: the autoscaler's or minReplicas)."""
+    placement: PlacementFacts | None = None
+    workloads: tuple[WorkloadFacts, ...] = ()
+    """All workloads of the service, old revisions included."""
