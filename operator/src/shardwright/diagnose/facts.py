@@ -71,8 +71,8 @@ class WorkloadFacts:
 class ServiceFacts:
     """All facts about one LLMService at one moment.
 
-    Missing facts are None or empty and give Unknown or a reason that says what is waited for, never a False that
-    was not observed.
+    Missing facts are None or empty and give Unknown or a reason that says what is waited for, never a False
+    that was not observed.
     """
 
     namespace: str
@@ -91,10 +91,10 @@ class ServiceFacts:
     """HorizontalPodAutoscalers (or the like) aimed at a child of ours, as `Kind/name`."""
 
     decision: Plan | NoPlan | None = None
-    """What the planner says of this generation; None while it was not asked (problems, or no pool known yet)."""
+    """What the planner says of this generation; None while it was not asked (problems, no pool known yet)."""
     plan: PlanStatus | None = None
-    """The plan in force, from `planner.report.plan_status` or the stored revision; kept while a newer spec has
-    none."""
+    """The plan in force, from `planner.report.plan_status` or the stored revision; kept while a newer spec
+    has none."""
     target_revision: str = ""
     """Hash of the revision that this generation should run; empty while there is none."""
     needed_replicas: int = 1

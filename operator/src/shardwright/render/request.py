@@ -1,7 +1,7 @@
 """What rendering takes: one revision of one service, as values.
 
-Decides which inputs a manifest may depend on. Never holds a cluster client: whether a CRD exists is handed in, and
-what of it feeds a pod is frozen in the revision.
+Decides which inputs a manifest may depend on. Never holds a cluster client: whether a CRD exists is handed in,
+and what of it feeds a pod is frozen in the revision.
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,9 @@ class Capabilities:
 class RenderRequest:
     """One revision of a service, with the replicas it should have.
 
-    Give `plan` for a new revision, or `stored` (the `data` of its ControllerRevision) for one that exists: then the
-    pod template, the progress deadline and the scrape method are taken from it verbatim, and `plan` is not read.
+    Give `plan` for a new revision, or `stored` (the `data` of its ControllerRevision) for one that exists:
+    then the pod template, the progress deadline and the scrape method are taken from it verbatim, and `plan`
+    is not read.
     """
 
     service: LLMService
