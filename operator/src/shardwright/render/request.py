@@ -1,6 +1,6 @@
 """What rendering takes: one revision of one service, as values.
 
-Decides which inputs a manifest may depend on. Never holds a cluster client: whether a CRD exists is handed in,
+Decides which inputs a manifest may depend on. Never holds a cluster client: whether a CRD exists is given,
 and what of it feeds a pod is frozen in the revision.
 """
 
