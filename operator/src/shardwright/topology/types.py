@@ -1,7 +1,7 @@
 """Nodes, pods, islands and reservations as values.
 
-Decides what a free shape is (the smaller of label and allocatable GPUs, with CPU, memory and ephemeral storage). Never
-reads a cluster: whoever observes hands these values in.
+Decides what a free shape is (the smaller of label and allocatable GPUs, with CPU, memory and ephemeral
+storage). Never reads a cluster: whoever observes hands these values in.
 """
 
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ class Resources(NamedTuple):
         return all(need <= have for need, have in zip(self, free, strict=True))
 
     def plus(self, other: "Resources") -> "Resources":
-        """The sum, dimension by dimension."""
+        """Add, dimension by dimension."""
         return Resources(*(a + b for a, b in zip(self, other, strict=True)))
 
     def minus(self, other: "Resources") -> "Resources":
-        """The difference, dimension by dimension; it may be negative when a node is overcommitted."""
+        """Subtract, dimension by dimension; it may be negative when a node is overcommitted."""
         return Resources(*(a - b for a, b in zip(self, other, strict=True)))
 
     def times(self, count: int) -> "Resources":
@@ -44,19 +44,19 @@ class Taint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """The small part of a Node that decisions read; `labels` holds only what selectors and topology can use."""
+    """The small part of a Node that decisions read."""
 
     name: str
     labels: dict[str, str]
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
-    allocatable: Resources = Resources()
+    allocatable: Resources = field(default_factory=Resources)
     gpu_resource: str = "nvidia.com/gpu"
 
 
 class PodFacts(NamedTuple):
-    """The small part of a non-terminal Pod that decisions read. A tuple because thousands of them are held."""
+    """The small part of a Pod that decisions read. A tuple because thousands of them are held."""
 
     namespace: str
     name: str
@@ -69,13 +69,13 @@ class PodFacts(NamedTuple):
     ready: bool = False
     terminating: bool = False
     trouble: str = ""
-    """Reason of the worst container state or of PodScheduled=False, such as CrashLoopBackOff or Unschedulable."""
+    """Reason of the worst container state or of PodScheduled=False: CrashLoopBackOff, Unschedulable."""
     restarts: int = 0
     serving: bool = False
 
 
 class Exclusion(StrEnum):
-    """Why a node is not part of a pool. Each has one documented sentence in `topology.exclusions`."""
+    """Why a node is not part of a pool; the sentence that goes with it is written in `topology.nodes`."""
 
     NO_GPU_LABEL = "NoGPULabel"
     UNKNOWN_PRODUCT = "UnknownProduct"
@@ -100,10 +100,10 @@ class ExcludedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Island:
-    """GPUs of one node among which tensor parallelism may run on NVLink (size 1 when the product has no link).
+    """GPUs of one node among which tensor parallelism may run on NVLink (size 1 when there is no link).
 
-    A node of `gpus` GPUs has `gpus // island_gpus` islands; the device plugin chooses which GPUs a pod gets, so islands
-    smaller than the node are only counted on when they cannot be split.
+    A node of `gpus` GPUs has `gpus // island_gpus` islands; the device plugin chooses which GPUs a pod gets,
+    so islands smaller than the node are only counted on when they cannot be split.
     """
 
     size: int
@@ -127,6 +127,8 @@ class PoolNode:
     zone: str = ""
     labelled_gpus: int = 0
     """`nvidia.com/gpu.count`; `gpus` is the smaller of it and allocatable."""
+    memory_note: str = ""
+    """Set when the node's memory label differs from the product's by more than 5 %."""
     foreign: tuple[tuple[str, int], ...] = ()
     """Who holds GPUs here: ("namespace/name", GPUs), largest first."""
 

@@ -1,0 +1,160 @@
+"""Raw Kubernetes nodes and pods as the small values that decisions read.
+
+Decides which parts of an object matter and how a pod's effective request is counted. Never decides whether a
+node is usable. Takes dicts as the API server sends them; what is absent there reads as the scheduler reads
+it.
+"""
+
+from collections.abc import Mapping, Sequence
+from sys import intern
+from typing import cast
+
+from shardwright.topology.quantities import milli, whole
+from shardwright.topology.types import NodeFacts, PodFacts, Resources, Taint
+
+NVIDIA_RESOURCE = "nvidia.com/gpu"
+AMD_RESOURCE = "amd.com/gpu"
+SERVICE_LABEL = "shardwright.dev/service"
+REVISION_LABEL = "shardwright.dev/revision"
+SERVING_LABEL = "shardwright.dev/serving"
+
+_TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+_QUIET_WAITING = frozenset({"ContainerCreating", "PodInitializing", ""})
+_NOTHING = Resources()
+
+
+def _map(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[Mapping[str, object]]:
+    return cast("Sequence[Mapping[str, object]]", value) if isinstance(value, list | tuple) else ()
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _amount(raw: Mapping[str, object]) -> Resources:
+    """Read a resource list as an amount; a resource that is not named is none of it, as for the scheduler."""
+    return Resources(
+        gpus=whole(raw.get(NVIDIA_RESOURCE, 0)) + whole(raw.get(AMD_RESOURCE, 0)),
+        cpu_millis=milli(raw.get("cpu", 0)),
+        memory_bytes=whole(raw.get("memory", 0)),
+        ephemeral_bytes=whole(raw.get("ephemeral-storage", 0)),
+    )
+
+
+def _condition(status: Mapping[str, object], kind: str) -> Mapping[str, object]:
+    return next((c for c in _list(status.get("conditions")) if c.get("type") == kind), {})
+
+
+def node_facts(raw: Mapping[str, object]) -> NodeFacts:
+    """Read a v1 Node. Labels are kept whole, with shared strings, since a nodeSelector may use any.
+
+    Raises QuantityError when an allocatable amount is not a quantity.
+    """
+    metadata, spec, status = _map(raw.get("metadata")), _map(raw.get("spec")), _map(raw.get("status"))
+    allocatable = _map(status.get("allocatable"))
+    labels = {intern(str(k)): intern(str(v)) for k, v in _map(metadata.get("labels")).items()}
+    amd = AMD_RESOURCE in allocatable or ("amd.com/gpu.product-name" in labels)
+    return NodeFacts(
+        name=intern(_text(metadata.get("name"))),
+        labels=labels,
+        taints=tuple(
+            Taint(_text(t.get("key")), _text(t.get("value")), _text(t.get("effect")))
+            for t in _list(spec.get("taints"))
+        ),
+        unschedulable=bool(spec.get("unschedulable", False)),
+        ready=_condition(status, "Ready").get("status") == "True",
+        allocatable=_amount(allocatable),
+        gpu_resource=AMD_RESOURCE if amd and NVIDIA_RESOURCE not in allocatable else NVIDIA_RESOURCE,
+    )
+
+
+def _requests(container: Mapping[str, object]) -> Resources:
+    """Count a container; a limit without a request is the request, as the API server defaults it."""
+    resources = _map(container.get("resources"))
+    merged = {**_map(resources.get("limits")), **_map(resources.get("requests"))}
+    return _amount(merged) if merged else _NOTHING
+
+
+def _largest(a: Resources, b: Resources) -> Resources:
+    return Resources(*(max(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def effective_requests(spec: Mapping[str, object]) -> Resources:
+    """Count what the scheduler counts for a pod spec, dimension by dimension.
+
+    The larger of the containers together with the sidecars, and each init container together with the
+    sidecars that start before it; plus the overhead. Pod-level CPU and memory replace that sum. Source:
+    Kubernetes documentation, "Sidecar containers: resource sharing within containers" and "Pod overhead".
+    """
+    sidecars, peak = _NOTHING, _NOTHING
+    for container in _list(spec.get("initContainers")):
+        own = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = sidecars.plus(own)
+            peak = _largest(peak, sidecars)
+        else:
+            peak = _largest(peak, sidecars.plus(own))
+    total = sidecars
+    for container in _list(spec.get("containers")):
+        total = total.plus(_requests(container))
+    total = _largest(total, peak)
+    pod_level = _map(_map(spec.get("resources")).get("requests"))
+    if pod_level:
+        stated = _amount(pod_level)
+        total = total._replace(
+            cpu_millis=stated.cpu_millis if "cpu" in pod_level else total.cpu_millis,
+            memory_bytes=stated.memory_bytes if "memory" in pod_level else total.memory_bytes,
+        )
+    overhead = _map(spec.get("overhead"))
+    return total.plus(_amount(overhead)) if overhead else total
+
+
+def is_terminal(raw: Mapping[str, object]) -> bool:
+    """Whether a pod has ended (Succeeded or Failed) and holds nothing any more."""
+    return _map(raw.get("status")).get("phase") in _TERMINAL_PHASES
+
+
+def _trouble(status: Mapping[str, object]) -> tuple[str, int]:
+    """Find the worst container's reason and the restarts of all containers."""
+    waiting, ended, restarts = "", "", 0
+    for container in (*_list(status.get("initContainerStatuses")), *_list(status.get("containerStatuses"))):
+        count = container.get("restartCount", 0)
+        restarts += count if isinstance(count, int) else 0
+        state = _map(container.get("state"))
+        reason = _text(_map(state.get("waiting")).get("reason"))
+        waiting = waiting or ("" if reason in _QUIET_WAITING else reason)
+        for past in (state, _map(container.get("lastState"))):
+            if _map(past.get("terminated")).get("reason") == "OOMKilled":
+                ended = "OOMKilled"
+    if ended or waiting:
+        return ended or waiting, restarts
+    scheduled = _condition(status, "PodScheduled")
+    return (_text(scheduled.get("reason")) if scheduled.get("status") == "False" else ""), restarts
+
+
+def pod_facts(raw: Mapping[str, object]) -> PodFacts:
+    """Read a v1 Pod. A pod that has ended asks for nothing.
+
+    A pod that is being deleted still holds what it asked for until it is gone. Raises QuantityError when a
+    request is not a quantity.
+    """
+    metadata, spec, status = _map(raw.get("metadata")), _map(raw.get("spec")), _map(raw.get("status"))
+    labels = _map(metadata.get("labels"))
+    trouble, restarts = _trouble(status)
+    return PodFacts(
+        namespace=intern(_text(metadata.get("namespace")) or "default"),
+        name=_text(metadata.get("name")),
+        node=intern(_text(spec.get("nodeName")) or _text(status.get("nominatedNodeName"))),
+        requests=_NOTHING if status.get("phase") in _TERMINAL_PHASES else effective_requests(spec),
+        owner=intern(_text(labels.get(SERVICE_LABEL))),
+        revision=intern(_text(labels.get(REVISION_LABEL))),
+        ready=_condition(status, "Ready").get("status") == "True",
+        terminating=metadata.get("deletionTimestamp") is not None,
+        trouble=intern(trouble),
+        restarts=restarts,
+        serving=labels.get(SERVING_LABEL) == "true",
+    )
