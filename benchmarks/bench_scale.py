@@ -1,0 +1,169 @@
+"""`make bench-scale`: what the operator costs with 1000 services on a real API server, as JSON.
+
+It decides the order of the phases and the exit code: 1 when a target is missed. Only the operator is measured; the
+control plane runs without throttling beside it.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import pstats
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "e2e")]
+
+from scale import audit, load, report, specs
+from scale.client import Client
+from scale.phases import Phases
+from scale.watch import Watcher, service_fact, service_key, workload_fact, workload_key
+
+from harness.cluster import Cluster
+from operator_process import NAMESPACE, PROFILE_VARIABLE, OperatorProcess
+
+ACCOUNT = "shardwright"
+_SERVICES = "/apis/shardwright.dev/v1alpha1/llmservices"
+_WORKLOADS = "/apis/apps/v1/deployments?labelSelector=app.kubernetes.io/managed-by=shardwright"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the benchmark and print its result."""
+    options = _options(argv)
+    if options.profile:
+        os.environ[PROFILE_VARIABLE] = str(options.profile.resolve())
+    result = run(options)
+    text = json.dumps(result, indent=2)
+    if options.write:
+        options.write.write_text(text + "\n")
+    print(text if options.output == "json" else report.table(result["results"]))
+    if options.profile:
+        _print_profile(options.profile)
+    if options.output == "json":
+        print(report.table(result["results"]), file=sys.stderr)
+    failed = [row["name"] for row in result["results"] if not row["pass"]]
+    return 1 if failed and options.gate else 0
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Bring up everything, measure, take everything away."""
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - began:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="shardwright-bench-") as scratch:
+        user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+        directory = Path(scratch)
+        with Cluster(apiserver_args=audit.apiserver_args(directory, user)) as cluster:
+            say("control plane up")
+            operator = OperatorProcess(cluster).install()
+            if operator.user != user:
+                raise RuntimeError(f"the chart's account is {operator.user}, the audit log follows {user}")
+            try:
+                phases = asyncio.run(_measure(cluster, operator, directory / "audit.log", options, say))
+            finally:
+                operator.stop()
+                if options.log:
+                    options.log.write_text(operator.log.read_text() if operator.log.exists() else "")
+    return {
+        "machine": {"cores": os.cpu_count(), "arch": platform.machine(), "python": platform.python_version()},
+        "load": {
+            "services": options.services,
+            "distinctSpecs": min(options.services, len(specs.distinct_specs())),
+            "foreignPods": options.foreign_pods,
+            "nodes": options.nodes,
+        },
+        "profiled": bool(options.profile),
+        "wallSeconds": round(time.monotonic() - began, 1),
+        "results": report.judge(phases.figures),
+        "detail": phases.detail,
+    }
+
+
+async def _measure(
+    cluster: Cluster,
+    operator: OperatorProcess,
+    audit_log: Path,
+    options: argparse.Namespace,
+    say: Callable[[str], None],
+) -> Phases:
+    async with Client(cluster.kubeconfig) as client:
+        await load.create_fleet(client, options.nodes, options.foreign_pods, say)
+        await load.create_services(client, options.services, say)
+        async with (
+            Watcher(client, _SERVICES, service_key, service_fact) as services,
+            Watcher(client, _WORKLOADS, workload_key, workload_fact) as workloads,
+        ):
+            phases = Phases(
+                cluster=cluster,
+                operator=operator,
+                client=client,
+                log=audit.AuditLog(audit_log),
+                services=services,
+                workloads=workloads,
+                count=options.services,
+                say=say,
+            )
+            await phases.first_pass()
+            if not options.only_first_pass:
+                await phases.idle(options.idle_seconds)
+                await phases.single_changes(options.changes)
+                await phases.burst(options.burst)
+                await phases.restart()
+                await phases.outage()
+            phases.finish()
+            return phases
+
+
+def _options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench_scale.py", description=__doc__)
+    add = parser.add_argument
+    add("--services", type=int, default=1000, help="LLMServices (default: 1000)")
+    add("--foreign-pods", type=int, default=None, help="pods of other people (default: 5 for each service)")
+    add("--nodes", type=int, default=None, help="simulated nodes (default: half the services, at least 20)")
+    add("--idle-seconds", type=float, default=60.0, help="length of the idle phase")
+    add(
+        "--changes",
+        type=int,
+        default=None,
+        help="services changed one at a time, there and back (default: 50)",
+    )
+    add("--burst", type=int, default=None, help="services changed at once (default: 100)")
+    add(
+        "--only-first-pass",
+        action="store_true",
+        help="skip every later phase; what it measures has not passed",
+    )
+    add("-o", "--output", choices=("json", "text"), default="json")
+    add("--write", type=Path, metavar="FILE", help="write the JSON there too")
+    add("--log", type=Path, metavar="FILE", help="keep the operator's log")
+    add(
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="run the operator under cProfile; its CPU figures are inflated",
+    )
+    add("--no-gate", dest="gate", action="store_false", help="exit 0 even when a target is missed")
+    options = parser.parse_args(argv)
+    if options.services < 4:
+        parser.error("--services: at least 4")
+    options.foreign_pods = 5 * options.services if options.foreign_pods is None else options.foreign_pods
+    options.nodes = max(20, options.services // 2) if options.nodes is None else options.nodes
+    options.changes = min(50, options.services // 2) if options.changes is None else options.changes
+    options.burst = min(100, options.services // 2) if options.burst is None else options.burst
+    return options
+
+
+def _print_profile(path: Path) -> None:
+    for order in ("tottime", "cumtime"):
+        pstats.Stats(str(path), stream=sys.stderr).strip_dirs().sort_stats(order).print_stats(45)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The scale benchmark: what the operator costs with a thousand services on a real API server."""

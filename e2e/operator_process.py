@@ -1,0 +1,230 @@
+"""Runs the real operator against a harness cluster: its CRD, the chart's own rights, one child process.
+
+It decides how the operator is started, watched and ended for the demo, the tests and the benchmarks. It grants
+nothing by itself: the ServiceAccount, its roles and their bindings are what the chart renders, so that a missing
+right fails here as it would for a user.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from harness.cluster import Cluster, free_ports
+from harness.processes import Process, ProcessError
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "shardwright"
+CRDS = ROOT / "crds"
+NAMESPACE = "shardwright-system"
+PROFILE_VARIABLE = "SHARDWRIGHT_PROFILE"
+_RBAC_KINDS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+_READY_TIMEOUT_S = 60.0
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the kernel has counted for the process so far."""
+
+    cpu_s: float
+    rss_mib: float
+    peak_rss_mib: float
+
+
+@dataclass(slots=True)
+class OperatorProcess:
+    """The operator as a child process with the chart's ServiceAccount token.
+
+    `values` are Helm values for the rights (`watchNamespaces` and the like); `arguments` are appended to
+    `shardwright run`. With `$SHARDWRIGHT_PROFILE` set, the process runs under cProfile and writes its figures there.
+    """
+
+    cluster: Cluster
+    namespace: str = NAMESPACE
+    values: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    log_name: str = "operator"
+    account: str = ""
+    port: int = 0
+    _process: Process | None = None
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return self.cluster.state_dir / f"{self.log_name}.log"
+
+    @property
+    def user(self) -> str:
+        """Its user name in audit logs."""
+        return f"system:serviceaccount:{self.namespace}:{self.account}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id; raises when it is not running."""
+        if self._process is None:
+            raise ProcessError("the operator was not started")
+        self._process.check()
+        pid = self._process.pid
+        if pid is None:
+            raise ProcessError(f"the operator ended:\n{self._process.tail()}")
+        return pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.pid is not None
+
+    def install(self) -> Self:
+        """Apply the CRD and the chart's rights, without the chart's own Deployment."""
+        install_crds(self.cluster)
+        rendered = render_chart(self.cluster, self.namespace, self.values)
+        rights = [manifest for manifest in rendered if manifest["kind"] in _RBAC_KINDS]
+        accounts = [
+            manifest["metadata"]["name"] for manifest in rights if manifest["kind"] == "ServiceAccount"
+        ]
+        if len(accounts) != 1:
+            raise ProcessError(f"the chart renders {len(accounts)} ServiceAccounts, not one: {accounts}")
+        self.account = accounts[0]
+        self.cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}},
+            *(_in_namespace(manifest, self.namespace) for manifest in rights),
+        )
+        return self
+
+    def start(self) -> Self:
+        """Start it and wait until it says that it is ready."""
+        self.launch()
+        self.wait_ready()
+        return self
+
+    def launch(self) -> None:
+        """Start it and do not wait."""
+        if not self.account:
+            self.install()
+        kubeconfig = self.cluster.service_account_kubeconfig(self.namespace, self.account)
+        self.port = free_ports("127.0.0.1", 1)[0]
+        self._process = Process(self.log_name, self._command(), self.log, self._environment(kubeconfig))
+        self._process.start()
+
+    def wait_ready(self, timeout_s: float = _READY_TIMEOUT_S) -> float:
+        """Wait for /readyz and give the seconds that took."""
+        started = time.monotonic()
+        while time.monotonic() - started < timeout_s:
+            _ = self.pid
+            with contextlib.suppress(OSError):
+                if self._get("/readyz")[0] == 200:
+                    return time.monotonic() - started
+            time.sleep(0.05)
+        raise ProcessError(
+            f"the operator is not ready after {timeout_s:.0f} s; end of its log:\n{self.tail()}"
+        )
+
+    def stop(self) -> float:
+        """Send SIGTERM, wait for the end and give the seconds that took."""
+        if self._process is None or self._process.pid is None:
+            return 0.0
+        process, began = self._process, time.monotonic()
+        process.signal(signal.SIGTERM)
+        while process.pid is not None and time.monotonic() - began < 30:
+            time.sleep(0.005)
+        took = time.monotonic() - began
+        process.stop()
+        return took
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+
+    def tail(self) -> str:
+        """Give the end of its log."""
+        return self._process.tail() if self._process is not None else ""
+
+    def usage(self) -> Usage:
+        """Read CPU time and resident memory from /proc."""
+        pid = self.pid
+        # The command may hold spaces and parentheses; the fields start after the last one.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        status = dict(
+            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
+        )
+        return Usage(
+            cpu_s=(int(fields[11]) + int(fields[12])) / _CLOCK_TICKS,
+            rss_mib=int(status["VmRSS"].split()[0]) / 1024,
+            peak_rss_mib=int(status["VmHWM"].split()[0]) / 1024,
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Read /metrics: sample name with its labels, as exposed, to value."""
+        text = self._get("/metrics")[1]
+        samples = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+    def _command(self) -> list[str]:
+        profile = os.environ.get(PROFILE_VARIABLE)
+        wrapper = ["-m", "cProfile", "-o", profile] if profile else []
+        return [
+            sys.executable,
+            *wrapper,
+            "-m",
+            "shardwright.cli.main",
+            "run",
+            "--metrics-port",
+            str(self.port),
+            *self.arguments,
+        ]
+
+    def _environment(self, kubeconfig: Path) -> dict[str, str]:
+        kept = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
+        return kept | {
+            "PYTHONPATH": str(ROOT / "operator" / "src"),
+            "PYTHONUNBUFFERED": "1",
+            "HOME": str(self.cluster.state_dir),
+            "KUBECONFIG": str(kubeconfig),
+            **self.environment,
+        }
+
+    def _get(self, path: str) -> tuple[int, str]:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+            return int(response.status), response.read().decode()
+
+
+def install_crds(cluster: Cluster) -> None:
+    """Apply the CRDs of the checkout and wait until the server serves them."""
+    files = sorted(CRDS.glob("*.yaml"))
+    if not files:
+        raise ProcessError(f"no CRD in {CRDS}; run `make generate` first")
+    for file in files:
+        cluster.kubectl("apply", "--server-side", "-f", str(file))
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+
+
+def render_chart(cluster: Cluster, namespace: str, values: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Render the chart with `--set` values, as `helm install` would apply it."""
+    settings = [argument for value in values for argument in ("--set", value)]
+    text = cluster.helm("template", "shardwright", str(CHART), "--namespace", namespace, *settings)
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+
+
+def _in_namespace(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
+    if manifest["kind"].startswith("Cluster"):
+        return manifest
+    metadata = {"namespace": namespace} | manifest["metadata"]
+    return manifest | {"metadata": metadata}
