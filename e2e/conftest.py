@@ -1,0 +1,59 @@
+"""Fixtures of the end-to-end tests: one control plane per run, one namespace per test.
+
+They decide what tests share. Nodes are shared too, so a test that needs GPUs of its own adds its own nodes.
+"""
+
+import re
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from harness import nodes
+from harness.api import ApiError
+from harness.cluster import Cluster
+from harness.waiting import wait_until
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Start a control plane without nodes; the first use on a machine builds its programs."""
+    with Cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def demo_nodes(cluster: Cluster) -> list[nodes.Manifest]:
+    """Add the demo pool and its foreign pods, and wait for them."""
+    pool = nodes.demo_pool()
+    cluster.apply(*pool, *nodes.demo_foreign_pods())
+    cluster.wait_for_nodes(len(pool))
+    return pool
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Make a fresh namespace. Afterwards its pods are gone, so that they hold no GPU from the next test."""
+    stem = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
+    name = f"{stem}-{secrets.token_hex(3)}"
+    cluster.api.post(
+        "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    )
+    # Pods created before their namespace has its account would be refused.
+    wait_until(
+        lambda: cluster.api.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"),
+        f"service account of {name}",
+    )
+    yield name
+    cluster.api.delete(f"/api/v1/namespaces/{name}")
+    # The namespace controller takes 5 s to begin. Nothing can be created there any more, so pods may go at once.
+    wait_until(lambda: _delete_pods(cluster, name), f"the end of the pods in {name}")
+
+
+def _delete_pods(cluster: Cluster, namespace: str) -> bool:
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    try:
+        cluster.api.delete(f"{path}?gracePeriodSeconds=0")
+        return not cluster.api.get(path)["items"]
+    except ApiError as error:
+        return error.status == 404

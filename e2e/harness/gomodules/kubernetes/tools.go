@@ -1,0 +1,12 @@
+//go:build tools
+
+// Package tools names the programs this module exists to build, so that
+// go.mod and go.sum pin every dependency of them.
+package tools
+
+import (
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
+	_ "k8s.io/kubernetes/cmd/kube-scheduler"
+	_ "k8s.io/kubernetes/cmd/kubectl"
+)

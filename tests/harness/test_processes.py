@@ -1,0 +1,83 @@
+"""No child outlives its parent, whichever way the parent ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness.cluster import free_ports
+from harness.processes import Process, ProcessError, is_alive, stop_all
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from harness.processes import Process
+child = Process("sleep", ["/bin/sleep", "600"], Path(sys.argv[1]), {})
+child.start()
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def sleeper(tmp_path, *command):
+    process = Process(
+        "sleeper", list(command or ("/bin/sleep", "600")), tmp_path / "log", {"PATH": os.environ["PATH"]}
+    )
+    process.start()
+    return process
+
+
+def wait_gone(pid):
+    deadline = time.monotonic() + 10
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not is_alive(pid)
+
+
+def test_stop_ends_it(tmp_path):
+    process = sleeper(tmp_path)
+    pid = process.pid
+    process.stop()
+    assert process.pid is None
+    assert not is_alive(pid)
+
+
+def test_stop_insists(tmp_path):
+    process = sleeper(tmp_path, "/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done")
+    pid = process.pid
+    time.sleep(0.2)
+    stop_all([process], grace_s=0.2)
+    assert not is_alive(pid)
+
+
+def test_check_shows_the_end_of_the_log(tmp_path):
+    process = sleeper(tmp_path, "/bin/sh", "-c", "echo bad flag; exit 3")
+    while process.pid is not None:
+        time.sleep(0.02)
+    with pytest.raises(ProcessError, match=r"exit code 3(.|\n)*bad flag"):
+        process.check()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help exists on Linux only")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_children_die_with_their_parent(tmp_path, number):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "log")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(number)
+    parent.wait(timeout=10)
+    parent.stdout.close()
+    assert wait_gone(child)
+
+
+def test_free_ports_differ():
+    assert len(set(free_ports("127.0.0.1", 20))) == 20
