@@ -60,6 +60,9 @@ class MLAArchitecture:
     qk_nope_head_dim: int
     qk_rope_head_dim: int
     v_head_dim: int
+    index_heads: int = 0
+    index_head_dim: int = 0
+    """Sparse-attention indexer (DeepSeek-V3.2, GLM-5): it keeps its own cache beside the latent one; 0 without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +101,20 @@ class ModelArchitecture:
     mla: MLAArchitecture | None = None
     quantization: Quantization = Quantization(format=NumberFormat.BF16)
     multimodal: bool = False
+    gated_mlp: bool = True
+    """Three matrices (gate, up, down) in the MLP; False: two (Phi-2, GPT-2, OPT)."""
+    attention_bias: bool = False
+    rotary_dim: int | None = None
+    """Rotated part of a head; None: all of it."""
+    rotary_cache_positions: int | None = None
+    """Positions of the rotary cache where it is longer than the context (linear scaling); None: the context."""
+    tower_bytes: int = 0
+    """Vision or audio tower and projector, kept whole on every rank."""
     checkpoint_bytes: int | None = None
     """Sum of the checkpoint's weight files, when a source states it."""
+    weights_from_checkpoint: bool = False
+    """Whether `checkpoint_bytes` replaces the sum over the dimensions (given by a user, or dimensions that do not say
+    how the checkpoint is quantised)."""
     unpredicted: tuple[str, ...] = ()
     """Why its memory cannot be predicted, one sentence each; empty when it can."""
     source: str = ""
@@ -162,3 +177,9 @@ class EngineClass:
     has_shutdown_timeout: bool
     measured: bool
     """False when no start of this class was measured: the margin widens and the coverage says so."""
+    cuda_graph_amd_gib: float = 4.95
+    """The same on ROCm."""
+    default_gpu_memory_utilization_percent: int = 90
+    v1: bool = True
+    """False for the old engine, whose profile run takes one prompt of the maximum length."""
+    source: str = ""

@@ -1,0 +1,67 @@
+"""Which vLLM version belongs to which class of memory accounting.
+
+Decides the constants of a version, from one table with sources (`data/engines.json`). Never knows a model or a GPU.
+"""
+
+import re
+from functools import lru_cache
+
+from shardwright.catalog.errors import CatalogError
+from shardwright.catalog.fields import Fields, read_data, rows
+from shardwright.catalog.types import EngineClass
+
+DEFAULT_ENGINE_VERSION = "0.33.0"
+"""What the operator renders when `spec.engine.version` is absent."""
+
+HISTOGRAM_BUCKETS_SINCE = (0, 32, 0)
+"""`--custom-histogram-buckets` is in the flag list of 0.32 and 0.33; earlier versions were not read."""
+SHUTDOWN_TIMEOUT_SINCE = (0, 18, 0)
+"""`--shutdown-timeout`: vllm-project/vllm#36666 and #34730."""
+
+_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+def parse_version(version: str) -> tuple[int, int, int]:
+    """Major, minor, patch of "0.19.0", "v0.20", "0.10.1.1" or "0.26.1rc1". Raises CatalogError("engine.version")."""
+    match = _VERSION.match(version.strip().lstrip("v"))
+    if match is None:
+        raise CatalogError("engine.version", f"{version!r} is not a version such as {DEFAULT_ENGINE_VERSION}")
+    return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+@lru_cache(maxsize=64)
+def engine_class(version: str = DEFAULT_ENGINE_VERSION) -> EngineClass:
+    """The accounting class of a vLLM version. Raises CatalogError when it is not a version."""
+    number = parse_version(version)
+    row = next(row for start, row in reversed(_classes()) if number >= start)
+    return EngineClass(
+        version=number,
+        name=row.text("name"),
+        sampler_bytes_per_seq_vocab=row.number("sampler_bytes_per_seq_vocab", low=1, high=100),
+        subtracts_cuda_graphs=row.flag("subtracts_cuda_graphs", default=False),
+        cuda_graph_gib=row.number("cuda_graph_gib", high=20),
+        cuda_graph_amd_gib=row.number("cuda_graph_amd_gib", high=20),
+        non_torch_tp1_gib=row.number("non_torch_tp1_gib", high=10),
+        non_torch_tp_gib=row.number("non_torch_tp_gib", high=10),
+        non_torch_pp_gib=row.number("non_torch_pp_gib", high=10),
+        has_custom_histogram_buckets=number >= HISTOGRAM_BUCKETS_SINCE,
+        has_shutdown_timeout=number >= SHUTDOWN_TIMEOUT_SINCE,
+        measured=row.flag("measured", default=False),
+        default_gpu_memory_utilization_percent=row.integer(
+            "default_gpu_memory_utilization_percent", low=10, high=98
+        ),
+        v1=row.flag("v1", default=True),
+        source=row.text("source"),
+    )
+
+
+@lru_cache(maxsize=1)
+def _classes() -> tuple[tuple[tuple[int, int, int], Fields], ...]:
+    table = Fields(read_data("engines.json"), "engines.json")
+    found = []
+    for index, row in enumerate(rows(table.data.get("classes"), "engines.json.classes")):
+        fields = Fields(row, f"engines.json.classes[{index}]")
+        found.append((parse_version(fields.text("from")), fields))
+    if not found or found[0][0] != (0, 0, 0) or sorted(found, key=lambda item: item[0]) != found:
+        raise CatalogError("engines.json.classes", "must start at 0.0.0 and be sorted by version")
+    return tuple(found)
