@@ -1,1 +1,4 @@
-"""The API server: server-side apply, watch store, events. The only importer of kubernetes."""
+"""The API server: server-side apply, lists, watches, a read-only store of small facts, events.
+
+All I/O lives here.
+"""

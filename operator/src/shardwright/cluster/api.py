@@ -1,0 +1,222 @@
+"""The adapter: server-side apply and a few reads on fixed paths, raw dicts in and out.
+
+Decides field managers, paging and how an answer becomes a value or an error. Never decides what to
+write. Retries nothing but a login; the work queue retries.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import quote, urlencode
+
+from shardwright.api.names import FIELD_MANAGER, STATUS_FIELD_MANAGER
+from shardwright.cluster.errors import Gone, error_of
+from shardwright.cluster.json import JsonObject, dumps, loads
+from shardwright.cluster.kinds import EVENT, LLM_SERVICE, Kind, kind_of
+from shardwright.cluster.transport import JSON_TYPE, Response, TokenBucket, Transport
+
+APPLY_TYPE: Final = "application/apply-patch+yaml"
+METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+PAGE: Final = 250
+"""Objects of one list page: at some 10 kB each, a page of JSON and its dicts stay below 20 MiB."""
+
+
+class RequestObserver(Protocol):
+    """Counts requests."""
+
+    def request(self, verb: str, kind: str, status: int, seconds: float) -> None:
+        """One answer; `status` 0 when there was none."""
+        ...
+
+
+class _Call(NamedTuple):
+    """One request. `verb` is what metrics call it."""
+
+    verb: str
+    kind: Kind
+    method: str
+    target: str
+    body: bytes | None = None
+    content_type: str = JSON_TYPE
+    accept: str = JSON_TYPE
+
+
+class _NoObserver:
+    def request(self, verb: str, kind: str, status: int, seconds: float) -> None:
+        pass
+
+
+class Api:
+    """One API server."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        bucket: TokenBucket | None = None,
+        observer: RequestObserver | None = None,
+    ) -> None:
+        self._transport = transport
+        self._bucket = bucket
+        self._observer = observer or _NoObserver()
+
+    async def apply(self, obj: JsonObject, *, force: bool = True) -> JsonObject:
+        """Server-side apply of a child, as manager `shardwright`; the live object.
+
+        Raises Conflict (only without force), Invalid, Gone when the namespace is not there, Forbidden,
+        Transient.
+        """
+        metadata = obj["metadata"]
+        path = kind_of(obj).path(metadata.get("namespace"), metadata["name"])
+        query = f"?fieldManager={FIELD_MANAGER}&force={'true' if force else 'false'}"
+        return await self._json(_Call("apply", kind_of(obj), "PATCH", path + query, dumps(obj), APPLY_TYPE))
+
+    async def apply_status(self, namespace: str, name: str, status: JsonObject, uid: str) -> JsonObject:
+        """Server-side apply of an LLMService's status; the live object.
+
+        The uid makes the write fail with Conflict when the object was deleted and made anew. Raises as
+        `apply` does.
+        """
+        body = {
+            "apiVersion": LLM_SERVICE.api_version,
+            "kind": LLM_SERVICE.kind,
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "status": status,
+        }
+        path = LLM_SERVICE.path(namespace, name, "status")
+        query = f"?fieldManager={STATUS_FIELD_MANAGER}&force=true"
+        call = _Call("apply_status", LLM_SERVICE, "PATCH", path + query, dumps(body), APPLY_TYPE)
+        return await self._json(call)
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> JsonObject:
+        """One object. Raises Gone, Forbidden, Transient."""
+        return await self._json(_Call("get", kind, "GET", kind.path(namespace, quote(name))))
+
+    async def metadata(self, kind: Kind, namespace: str | None, name: str) -> JsonObject | None:
+        """Get the metadata of one object, or None when it is not there.
+
+        The server never sends its content.
+        """
+        try:
+            path = kind.path(namespace, quote(name))
+            found = await self._json(_Call("get_metadata", kind, "GET", path, accept=METADATA_ONLY))
+        except Gone:
+            return None
+        metadata: JsonObject = found["metadata"]
+        return metadata
+
+    async def list_pages(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        metadata_only: bool = False,
+        page: int = PAGE,
+    ) -> AsyncIterator[tuple[list[JsonObject], str]]:
+        """Pages of objects with the list's resourceVersion.
+
+        Raises Gone when the list expired half-way (410).
+        """
+        query: dict[str, str] = {"limit": str(page)} | _selectors(labels, fields)
+        accept = METADATA_LIST if metadata_only else JSON_TYPE
+        while True:
+            target = f"{kind.collection(namespace)}?{urlencode(query)}"
+            found = await self._json(_Call("list", kind, "GET", target, accept=accept))
+            metadata = found["metadata"]
+            yield found.pop("items") or [], str(metadata["resourceVersion"])
+            if not metadata.get("continue"):
+                return
+            query["continue"] = metadata["continue"]
+
+    async def watch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        timeout_s: int,
+        inactivity_s: float,
+    ) -> AsyncIterator[JsonObject]:
+        """Watch events as `{"type", "object"}`, bookmarks and ERROR included.
+
+        Raises as the transport does.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_s),
+        } | _selectors(labels, fields)
+        target = f"{kind.collection(namespace)}?{urlencode(query)}"
+        started = time.monotonic()
+        first = True
+        async for answer in self._transport.stream(target, inactivity_s=inactivity_s):
+            if first:
+                self._observer.request("watch", kind.kind, answer.status, time.monotonic() - started)
+                first = False
+            if answer.status >= 400:
+                raise error_of(answer.status, answer.body, answer.headers, f"WATCH {kind.plural}")
+            yield loads(answer.body)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """Delete one object of ours in the background. One that is gone already is no error.
+
+        Raises Conflict when the object of that name is another one by now.
+        """
+        body = dumps({"propagationPolicy": "Background", "preconditions": {"uid": uid}})
+        try:
+            await self._json(_Call("delete", kind, "DELETE", kind.path(namespace, name), body))
+        except Gone:
+            return
+
+    async def create_event(self, namespace: str, event: JsonObject) -> None:
+        """Post an events.k8s.io/v1 Event."""
+        await self._json(_Call("create", EVENT, "POST", EVENT.collection(namespace), dumps(event)))
+
+    async def serves(self, kind: Kind) -> bool:
+        """Whether the API server has this kind: one discovery document of its group."""
+        try:
+            found = await self._json(_Call("discover", kind, "GET", f"/apis/{kind.api_version}"))
+        except Gone:
+            return False
+        return any(resource.get("name") == kind.plural for resource in found.get("resources", []))
+
+    async def _json(self, call: _Call) -> JsonObject:
+        if self._bucket is not None and (delay := self._bucket.delay_s()) > 0:
+            await asyncio.sleep(delay)
+        answer = await self._send(call)
+        if answer.status >= 400:
+            what = f"{call.method} {call.target.partition('?')[0]}"
+            error = error_of(answer.status, answer.body, answer.headers, what)
+            if self._bucket is not None and error.retry_after_s:
+                self._bucket.block(error.retry_after_s)
+            raise error
+        value: JsonObject = loads(answer.body)
+        return value
+
+    async def _send(self, call: _Call) -> Response:
+        started = time.monotonic()
+        status = 0
+        try:
+            answer = await self._transport.request(
+                call.method,
+                call.target,
+                body=call.body,
+                content_type=call.content_type,
+                accept=call.accept,
+            )
+            status = answer.status
+            return answer
+        finally:
+            self._observer.request(call.verb, call.kind.kind, status, time.monotonic() - started)
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    chosen = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in chosen.items() if value}

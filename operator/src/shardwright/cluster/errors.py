@@ -1,0 +1,82 @@
+"""What can go wrong between us and the API server, by what a caller should do about it.
+
+Decides the class of an error from its status code. Never retries: the work queue does. Messages come
+from the API server's Status object and never hold a request body, which could carry a secret.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from shardwright.cluster.json import loads
+
+RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
+_LONGEST_RETRY_AFTER_S: Final = 60.0
+
+
+class ClusterError(Exception):
+    """Base of all. `status` is the HTTP status, 0 when there was no answer."""
+
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class Invalid(ClusterError):  # noqa: N818 -- named for what to do, not for how it is raised
+    """The API server refuses the object (400, 413, 415, 422): the same request will fail again."""
+
+
+class Transient(ClusterError):  # noqa: N818
+    """No answer, overload or a server fault: the same request may succeed later."""
+
+
+class Conflict(ClusterError):  # noqa: N818
+    """Another writer owns a field or the precondition failed (409)."""
+
+
+class Gone(ClusterError):  # noqa: N818
+    """The object, its namespace or its kind is not there (404, 410)."""
+
+
+class Forbidden(ClusterError):  # noqa: N818
+    """Not allowed, or not logged in (401, 403)."""
+
+
+def error_of(status: int, body: bytes, headers: Mapping[str, str], what: str) -> ClusterError:
+    """Make the error for an answer of 400 or above.
+
+    `what` names verb and object, such as `PATCH deployments/chat`.
+    """
+    reason, message = _status_text(body)
+    text = f"{what}: {status} {reason}: {message}" if message else f"{what}: {status} {reason}".rstrip()
+    kind: type[ClusterError] = Invalid
+    if status in RETRYABLE or status >= 500:
+        kind = Transient
+    elif status == 409:
+        # A 409 from a namespace that is going away, or from an object being created at the same time, is no
+        # field conflict, but is retried all the same.
+        kind = Conflict
+    elif status in {404, 410}:
+        kind = Gone
+    elif status in {401, 403}:
+        kind = Forbidden
+    return kind(text, status=status, reason=reason, retry_after_s=_retry_after(headers))
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds of a Retry-After header; the API server sends whole seconds, never a date."""
+    value = headers.get("Retry-After", "")
+    return min(float(value), _LONGEST_RETRY_AFTER_S) if value.isdigit() else 0.0
+
+
+def _status_text(body: bytes) -> tuple[str, str]:
+    try:
+        status = loads(body)
+    except ValueError:
+        return "", body[:200].decode(errors="replace").strip()
+    if not isinstance(status, dict):
+        return "", ""
+    return str(status.get("reason") or ""), str(status.get("message") or "")[:1000]

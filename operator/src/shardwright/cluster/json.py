@@ -1,0 +1,23 @@
+"""JSON in and out, typed once. Decides the one place where untyped data enters."""
+
+from typing import Any
+
+import orjson
+
+JsonObject = dict[str, Any]
+"""A Kubernetes object, or a part of one."""
+
+
+def loads(data: bytes | memoryview) -> Any:  # noqa: ANN401 -- JSON has no type before it is read
+    """Parse JSON. Raises ValueError."""
+    return orjson.loads(data)
+
+
+def dumps(value: object) -> bytes:
+    """Compact JSON in the order of insertion."""
+    return orjson.dumps(value)
+
+
+def canonical(value: object) -> bytes:
+    """Compact JSON with sorted keys, so that equal values have equal bytes."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)

@@ -1,0 +1,189 @@
+"""One HTTP session to the API server, behind a Protocol so that it can be replaced or scripted.
+
+Decides connection reuse, time-outs and the client-side rate limit. Never maps a status code and never
+logs a body. `docs/adr/0002-transport.md` has the measurements behind plain aiohttp.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+import aiohttp
+from yarl import URL
+
+from shardwright.cluster.credentials import Credentials
+from shardwright.cluster.errors import Transient
+
+CONNECT_TIMEOUT_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 30.0
+_CONNECTIONS: Final = 64
+"""More than workers plus watches, so that a write never waits for a watch."""
+_USER_AGENT: Final = "shardwright"
+JSON_TYPE: Final = "application/json"
+
+
+class Response(NamedTuple):
+    """An answer, whatever its status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport(Protocol):
+    """What the adapter needs of HTTP."""
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = JSON_TYPE,
+        accept: str = JSON_TYPE,
+    ) -> Response:
+        """One request; `target` is path and query, encoded. Raises Transient when there is no answer."""
+        ...  # fmt: skip
+
+    def stream(self, target: str, *, inactivity_s: float) -> AsyncIterator[Response]:
+        """Lines of a streamed answer, each as a Response with the stream's status.
+
+        A status of 400 or above gives one Response with the whole body. Raises Transient when the stream
+        breaks or stays silent for `inactivity_s`; ends quietly when the server ends it.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class TokenBucket:
+    """At most `rate` requests a second on average, with bursts of `burst`.
+
+    Time comes from `clock`, in seconds.
+    """
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._level = burst
+        self._at = clock()
+        self._blocked_until = 0.0
+
+    def delay_s(self) -> float:
+        """Take one token and say how long to wait before using it."""
+        now = self._clock()
+        self._level = min(self._burst, self._level + (now - self._at) * self._rate) - 1.0
+        self._at = now
+        wait = 0.0 if self._level >= 0 else -self._level / self._rate
+        return max(wait, self._blocked_until - now)
+
+    def block(self, seconds: float) -> None:
+        """Hold all requests for a time, as the server's Retry-After asks."""
+        self._blocked_until = max(self._blocked_until, self._clock() + seconds)
+
+
+class AiohttpTransport:
+    """The transport in use. Open it inside the running loop."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._base = credentials.server
+        self._tls = credentials.tls()
+        connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self._tls or True, keepalive_timeout=60.0)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            headers={"User-Agent": _USER_AGENT, "Accept-Encoding": "identity"},
+            trust_env=False,
+            read_bufsize=1 << 20,
+        )
+
+    async def _headers(self) -> dict[str, str]:
+        token = await self._credentials.authorization()
+        return {"Authorization": token} if token else {}
+
+    async def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        body: bytes | None = None,
+        content_type: str = JSON_TYPE,
+        accept: str = JSON_TYPE,
+    ) -> Response:
+        """See Transport.request.
+
+        After a 401 the credentials are read again and the request is sent once more.
+        """
+        answer = await self._once(method, target, body, content_type, accept)
+        if answer.status == 401:
+            await self._credentials.reload()
+            answer = await self._once(method, target, body, content_type, accept)
+        return answer  # fmt: skip
+
+    async def _once(
+        self, method: str, target: str, body: bytes | None, content_type: str, accept: str
+    ) -> Response:
+        headers = await self._headers()
+        headers["Accept"] = accept
+        if body is not None:
+            headers["Content-Type"] = content_type
+        try:
+            async with self._session.request(
+                method,
+                URL(self._base + target, encoded=True),
+                data=body,
+                headers=headers,
+                proxy=self._credentials.proxy,
+                server_hostname=self._credentials.tls_server_name,
+            ) as response:
+                return Response(response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _no_answer(method, target, error) from error
+
+    async def stream(self, target: str, *, inactivity_s: float) -> AsyncIterator[Response]:
+        """See Transport.stream."""
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=inactivity_s)
+        try:
+            async with self._session.get(
+                URL(self._base + target, encoded=True),
+                headers=await self._headers(),
+                timeout=timeout,
+                proxy=self._credentials.proxy,
+                server_hostname=self._credentials.tls_server_name,
+            ) as response:
+                if response.status >= 400:
+                    if response.status == 401:
+                        await self._credentials.reload()
+                    yield Response(response.status, response.headers, await response.read())
+                    return
+                async for line in _lines(response):
+                    yield Response(response.status, response.headers, line)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _no_answer("WATCH", target, error) from error
+
+    async def close(self) -> None:
+        """See Transport.close."""
+        await self._session.close()
+        # aiohttp closes TLS connections in the next turns of the loop.
+        await asyncio.sleep(0)
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Split by newline without a limit on the length: one object can be larger than any line buffer."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        first, *more = chunk.split(b"\n")
+        rest += first
+        for part in more:
+            if rest:
+                yield rest
+            rest = part
+
+
+def _no_answer(method: str, target: str, error: BaseException) -> Transient:
+    path = target.partition("?")[0]
+    return Transient(f"{method} {path}: no answer: {type(error).__name__}: {error}")
