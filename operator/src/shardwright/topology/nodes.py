@@ -61,6 +61,12 @@ def _has_gpus(node: NodeFacts) -> bool:
     return node.allocatable.gpus > 0 or PRODUCT_LABEL in labels or AMD_PRODUCT_LABEL in labels
 
 
+def gpus_of(node: NodeFacts) -> int:
+    """Return the GPUs that count: the smaller of label and allocatable; allocatable without a label."""
+    labelled = _number(node.labels.get(COUNT_LABEL))
+    return node.allocatable.gpus if labelled is None else min(labelled, node.allocatable.gpus)
+
+
 def _selector_miss(node: NodeFacts, selector: Mapping[str, str] | None) -> str:
     for key, value in sorted((selector or {}).items()):
         have = node.labels.get(key)
@@ -179,8 +185,7 @@ def place_of(
         )
     if isinstance(product, tuple):
         refusal = product
-    labelled = _number(node.labels.get(COUNT_LABEL)) or node.allocatable.gpus
-    gpus = min(labelled, node.allocatable.gpus)
+    labelled, gpus = _number(node.labels.get(COUNT_LABEL)) or node.allocatable.gpus, gpus_of(node)
     if refusal is None and gpus <= 0:
         refusal = (
             Exclusion.NO_GPUS,

@@ -158,3 +158,49 @@ class Reservation:
     service: tuple[str, str]
     revision: str
     slots: tuple[Slot, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one revision of a service wants to run, and where it may."""
+
+    service: tuple[str, str]
+    """(namespace, name)."""
+    revision: str
+    pod: Resources
+    nodes: tuple[str, ...]
+    """Names of the nodes that the plan allows, sorted. Services with the same plan should share the tuple."""
+    replicas: int
+    """All pods wanted, those already bound included."""
+    priority: int = 0
+    """Value of the pod's priority class; higher goes first."""
+    created_s: float = 0.0
+    """Creation time of the service, seconds since the epoch; older goes first."""
+    minimum: int = 1
+    """Fewer pods than this are of no use: then nothing is held."""
+    spread: bool = False
+    """Prefer nodes that do not hold a pod of this service yet (availability.surviveNodeLoss)."""
+
+    @property
+    def rank(self) -> tuple[int, float, tuple[str, str], str]:
+        """Order of granting: priority, then age, then name."""
+        return (-self.priority, self.created_s, self.service, self.revision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What a claim has: pods that are bound and places that are held for pods to come."""
+
+    wanted: int
+    bound: int = 0
+    slots: tuple[Slot, ...] = ()
+
+    @property
+    def granted(self) -> int:
+        """How many pods may exist now: render this many replicas and none is left Pending."""
+        return self.bound + len(self.slots)
+
+    @property
+    def short(self) -> int:
+        """How many of the wanted pods have no place."""
+        return max(0, self.wanted - self.granted)
