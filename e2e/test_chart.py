@@ -1,0 +1,237 @@
+"""The chart as helm renders it, without a cluster: both scopes, strict schemas, refusals that name the value.
+
+tests/install holds the files against each other; this holds what comes out of them.
+"""
+
+import os
+import subprocess
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from harness import binaries
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "shardwright"
+KUBE_VERSION = "1.36.3"
+SCHEMA_VERSION = "1.36"
+RIGHTS = yaml.safe_load((CHART / "files/rights.yaml").read_text())
+NAMESPACED = ("scope=Namespaced", "namespaces={team-a,team-b}")
+DECLARED = (*NAMESPACED, "nodeAccess=false", "poolConfigMap.name=gpu-pool")
+PROFILES = {
+    "cluster": (),
+    "namespaced": NAMESPACED,
+    "declared pool": DECLARED,
+    "everything set": (
+        *DECLARED,
+        "poolConfigMap.namespace=infra",
+        "image.digest=sha256:" + "a" * 64,
+        "imagePullSecrets[0].name=pull",
+        "priorityClassName=system-cluster-critical",
+        "nodeSelector.disk=ssd",
+        "tolerations[0].operator=Exists",
+        "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=zone",
+        "podLabels.team=infra",
+        "podAnnotations.note=x",
+        "extraEnv[0].name=HTTPS_PROXY",
+        "extraEnv[0].value=http://proxy:3128",
+        "serviceAccount.annotations.a=b",
+        "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b",
+        "networkPolicy.apiServer.to[0].ipBlock.cidr=10.0.0.1/32",
+        "networkPolicy.apiServer.ports={6443}",
+        "networkPolicy.extraEgress[0].ports[0].port=9090",
+    ),
+}
+
+Manifest = dict[str, Any]
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run helm without a cluster."""
+    environment = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
+    program = binaries.ensure(["helm"])["helm"]
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, env=environment)
+
+
+def template(*values: str, kube_version: str = KUBE_VERSION) -> subprocess.CompletedProcess[str]:
+    settings = [argument for value in values for argument in ("--set", value)]
+    return helm(
+        "template", "shardwright", str(CHART), "-n", "system", "--kube-version", kube_version, *settings
+    )
+
+
+def render(*values: str) -> list[Manifest]:
+    result = template(*values)
+    assert result.returncode == 0, result.stderr
+    return [manifest for manifest in yaml.safe_load_all(result.stdout) if manifest]
+
+
+def only(manifests: list[Manifest], kind: str, suffix: str = "shardwright") -> Manifest:
+    found = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(suffix)]
+    assert len(found) == 1, [m["metadata"]["name"] for m in found]
+    return found[0]
+
+
+def granted(manifest: Manifest) -> set[tuple[str, str, str]]:
+    return {
+        triple
+        for rule in manifest["rules"]
+        for triple in product(rule["apiGroups"], rule["resources"], rule["verbs"])
+    }
+
+
+def table(*groups: str, without: str = "") -> set[tuple[str, str, str]]:
+    return {
+        triple
+        for group in groups
+        for rule in RIGHTS[group]
+        if not without or rule.get("when") != without
+        for triple in product(rule["apiGroups"], rule["resources"], rule["verbs"])
+    }
+
+
+def test_lint() -> None:
+    result = helm("lint", "--strict", str(CHART), "--kube-version", KUBE_VERSION)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_object_is_valid(profile: str) -> None:
+    for manifest in render(*PROFILES[profile]):
+        if manifest["kind"] != "CustomResourceDefinition":
+            kubernetes_validate.validate(manifest, SCHEMA_VERSION, strict=True)
+        assert manifest["metadata"].get("namespace") != ""
+
+
+def test_the_crd_is_the_generated_one_and_is_kept() -> None:
+    crd = only(render(), "CustomResourceDefinition", "shardwright.dev")
+    assert crd["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert crd == yaml.safe_load((ROOT / "crds/llmservices.shardwright.dev.yaml").read_text())
+    assert not [m for m in render("crds.install=false") if m["kind"] == "CustomResourceDefinition"]
+
+
+def test_rights_in_the_cluster_scope() -> None:
+    manifests = render()
+    assert granted(only(manifests, "ClusterRole")) == table("namespaced", "pool", "cluster")
+    assert not [m for m in manifests if m["kind"] in {"Role", "RoleBinding"}]
+
+
+def test_rights_in_the_namespaced_scope() -> None:
+    manifests = render(*NAMESPACED)
+    assert granted(only(manifests, "ClusterRole", "shardwright-system")) == table("pool", "cluster")
+    roles = {m["metadata"]["namespace"]: granted(m) for m in manifests if m["kind"] == "Role"}
+    assert roles == {"team-a": table("namespaced"), "team-b": table("namespaced")}
+
+
+def test_rights_with_a_declared_pool() -> None:
+    manifests = render(*DECLARED, "rbac.aggregateUserRoles=false")
+    assert not [m for m in manifests if m["kind"].startswith("Cluster")]
+    roles = {(m["metadata"]["namespace"], m["metadata"]["name"]): m for m in manifests if m["kind"] == "Role"}
+    assert granted(roles.pop(("team-a", "shardwright"))) == table("namespaced", "pool")
+    assert granted(roles.pop(("team-b", "shardwright"))) == table("namespaced", "pool")
+    (role,) = roles.values()
+    assert role["metadata"]["namespace"] == "system"
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["gpu-pool"], "verbs": ["get"]}
+    ]
+
+
+@pytest.mark.parametrize("value", ["checkSecrets", "podMonitors"])
+def test_rights_that_can_be_withheld(value: str) -> None:
+    role = only(render(f"rbac.{value}=false"), "ClusterRole")
+    assert granted(role) == table("namespaced", "pool", "cluster", without=value)
+
+
+def test_every_binding_leads_from_the_account_to_a_role() -> None:
+    for values in PROFILES.values():
+        manifests = render(*values)
+        account = only(manifests, "ServiceAccount")["metadata"]
+        roles = {
+            (m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"])
+            for m in manifests
+            if m["kind"] in {"Role", "ClusterRole"} and not m["metadata"]["name"].endswith(("-view", "-edit"))
+        }
+        bindings = [m for m in manifests if m["kind"] in {"RoleBinding", "ClusterRoleBinding"}]
+        for binding in bindings:
+            assert binding["subjects"] == [
+                {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
+            ]
+        assert roles == {
+            (b["roleRef"]["kind"], b["metadata"].get("namespace"), b["roleRef"]["name"]) for b in bindings
+        }
+
+
+def test_the_pod_is_restricted_and_alone() -> None:
+    deployment = only(render(), "Deployment")["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    pod = deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    security = pod["securityContext"]
+    assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 65532)
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": "http"}
+    assert [(p["name"], p["containerPort"]) for p in container["ports"]] == [("http", 8080)]
+
+
+def test_arguments_say_where_to_work() -> None:
+    def arguments(*values: str) -> list[str]:
+        pod = only(render(*values), "Deployment")["spec"]["template"]["spec"]
+        result: list[str] = pod["containers"][0]["args"]
+        return result
+
+    base = ["run", "--metrics-port", "8080"]
+    assert arguments() == base
+    assert arguments("scope=Namespaced") == [*base, "--namespace", "system"]
+    assert arguments(*NAMESPACED) == [*base, "--namespace", "team-a", "--namespace", "team-b"]
+    assert arguments(*DECLARED)[-2:] == ["--pool-config-map", "system/gpu-pool"]
+
+
+def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:
+    manifests = render(*PROFILES["everything set"])
+    policy, pod = only(manifests, "NetworkPolicy")["spec"], only(manifests, "Deployment")["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert policy["ingress"][0]["ports"] == [{"port": "http", "protocol": "TCP"}]
+    assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [
+        [53, 53],
+        [6443],
+        [9090],
+    ]
+    assert policy["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (("replicas=2",), "'replicas' not allowed"),
+        (("rbac.checkSecret=false",), "'checkSecret' not allowed"),
+        (("networkPolicy.apiServer.port=443",), "'port' not allowed"),
+        (("scope=namespaced",), "must be one of 'Cluster', 'Namespaced'"),
+        (("image.digest=latest",), "does not match pattern"),
+        (("namespaces={team-a}",), "set scope to Namespaced"),
+        (("nodeAccess=false",), "set scope to Namespaced"),
+        (("scope=Namespaced", "nodeAccess=false"), "set poolConfigMap.name"),
+        ((*NAMESPACED, "poolConfigMap.name=gpu-pool"), "set nodeAccess to false"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], sentence: str) -> None:
+    result = template(*values)
+    assert result.returncode != 0
+    assert sentence in result.stderr
+
+
+def test_an_older_kubernetes_is_refused() -> None:
+    assert template(kube_version="1.31.0").returncode == 0
+    assert template(kube_version="v1.33.4-gke.1").returncode == 0
+    result = template(kube_version="1.30.9")
+    assert result.returncode != 0
+    assert "kubeVersion" in result.stderr

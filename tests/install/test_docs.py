@@ -1,0 +1,98 @@
+"""Documents that must keep up with what they describe: dependencies, values, changelog, links, decision records."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DOCUMENTS = sorted(
+    [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/adr").glob("*.md"), ROOT / "CHANGELOG.md"],
+    key=str,
+)
+
+
+def required_packages():
+    groups = [PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"].values()]
+    return sorted({re.match(r"[\w.-]+", line).group().lower() for lines in groups for line in lines})
+
+
+@pytest.mark.parametrize("package", required_packages())
+def test_every_dependency_has_a_reason(package):
+    text = (ROOT / "docs/dependencies.md").read_text()
+    row = re.search(rf"^\| `{re.escape(package)}` \|(.+)\|$", text, re.MULTILINE)
+    assert row, f"docs/dependencies.md: add a line for {package} with the reason it is needed"
+    reason = row.group(1).split("|")[-2].strip()
+    assert len(reason) > 10, f"docs/dependencies.md: {package} needs a reason, not {reason!r}"
+
+
+def leaves(values, prefix=""):
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and value and path != "resources":
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path
+
+
+def chart(name):
+    return yaml.safe_load((ROOT / "charts/shardwright" / name).read_text())
+
+
+@pytest.mark.parametrize("value", list(leaves(chart("values.yaml"))))
+def test_every_chart_value_is_documented_and_in_the_schema(value):
+    section = (ROOT / "docs/install.md").read_text().partition("## Values")[2].partition("\n## ")[0]
+    assert f"`{value}`" in section, f"docs/install.md, Values: describe {value}"
+    schema = chart("values.schema.json")
+    for part in value.split("."):
+        assert schema.get("additionalProperties") is False, f"{value}: a misspelt neighbour would be accepted"
+        schema = schema["properties"][part]
+    assert schema.get("description"), f"values.schema.json: describe {value}"
+
+
+def test_chart_and_package_carry_one_version():
+    version = PROJECT["project"]["version"]
+    assert chart("Chart.yaml")["version"] == version
+    assert chart("Chart.yaml")["appVersion"] == version
+
+
+def test_the_lowest_kubernetes_is_stated_alike():
+    lowest = re.search(r"(\d+\.\d+)\.0", chart("Chart.yaml")["kubeVersion"]).group(1)
+    text = (ROOT / "docs/install.md").read_text()
+    assert f"**{lowest} is the oldest version supported.**" in text
+
+
+def test_changelog_names_only_known_sections():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## \[(.+?)\](.*)$", text, re.MULTILINE)
+    assert releases[0] == ("Unreleased", "")
+    assert all(re.fullmatch(r" - \d{4}-\d{2}-\d{2}", date) for _, date in releases[1:])
+    kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def anchors(path):
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", document.read_text()):
+        name, _, anchor = target.partition("#")
+        path = (document.parent / name).resolve() if name else document
+        assert path.exists(), f"{document.name}: {target}"
+        assert not anchor or anchor in anchors(path), f"{document.name}: no heading for {target}"
+
+
+@pytest.mark.parametrize("record", sorted((ROOT / "docs/adr").glob("*.md")), ids=lambda path: path.name)
+def test_decision_records_have_their_parts_on_one_page(record):
+    text = record.read_text()
+    assert re.match(
+        rf"# {record.name[:4]}: .+\n\nStatus: (accepted|superseded by \d+), \d{{4}}-\d\d-\d\d\n", text
+    )
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert len(text.splitlines()) <= 50
