@@ -1,0 +1,74 @@
+"""The peak of activations in vLLM's profile run, and what start-up needs after the pool is taken.
+
+Decides both from engine limits and dimensions. Never decides how much a card has.
+
+Sources: `docs/memory-model.md`: 189 measured starts, 73 of them with the peak printed.
+"""
+
+from shardwright.catalog.types import EngineClass, ModelArchitecture, NumberFormat
+from shardwright.planner.types import GIB, EngineLimits, Parallelism
+
+BASE_GIB = 0.053
+"""Constant part of the peak, fitted."""
+TOWER_GIB = 0.245
+"""What a multimodal model's profile adds, fitted; the peak of a large image batch can be more."""
+AFTER_POOL_GIB = 1.0
+"""Transient allocations after the pool is taken, at 8192 batched tokens (gpt-oss-20b at 0.95 failed on one)."""
+AFTER_POOL_TOKENS = 8192
+CONTEXT_GIB = 0.51
+"""CUDA context and libraries before the engine's own accounting starts, one GPU."""
+TRUSTED_UTILIZATION_PERCENT = 92
+"""vLLM's own defaults (90, 92) leave room for graphs and transients; above it the room is computed."""
+
+
+def peak_gib(
+    model: ModelArchitecture,
+    engine: EngineClass,
+    split: Parallelism,
+    limits: EngineLimits,
+    *,
+    last_stage: bool,
+) -> float:
+    """Return GiB of the activation peak on one rank.
+
+    max(c S V, T (3 I / tp + 4 h) 2 B) + 2 B T h + MoE workspace + constant: the sampler's sort over S sequences x V
+    words, paid by the last pipeline stage and the same on every rank (logits are gathered), or the widest layer.
+    """
+    tokens, hidden = limits.max_num_batched_tokens, model.hidden_size
+    width = model.intermediate_size
+    if model.moe is not None and not model.moe.dense_layers and model.moe.moe_layer_step == 1:
+        width = model.moe.shared_intermediate_size or model.moe.expert_intermediate_size
+    layer = tokens * (3 * width / split.tensor + 4 * hidden) * 2
+    sampler = (
+        engine.sampler_bytes_per_seq_vocab * limits.max_num_seqs * model.vocab_size if last_stage else 0.0
+    )
+    peak = max(sampler, layer) + 2 * tokens * hidden + _profiled_workspace(model, split, limits)
+    return peak / GIB + BASE_GIB + (TOWER_GIB if model.multimodal else 0.0)
+
+
+def _profiled_workspace(model: ModelArchitecture, split: Parallelism, limits: EngineLimits) -> float:
+    """Bytes of the experts' buffers: T top_k (max(2 I / tp, h) + I / tp) 2 B. Not seen for mxfp4 kernels."""
+    moe = model.moe
+    if moe is None or model.quantization.format is NumberFormat.MXFP4:
+        return 0.0
+    width = moe.expert_intermediate_size / (1 if split.expert else split.tensor)
+    rows = limits.max_num_batched_tokens * moe.experts_per_token
+    return rows * (max(2 * width, model.hidden_size) + width) * 2
+
+
+def after_pool_gib(
+    model: ModelArchitecture, split: Parallelism, limits: EngineLimits, graphs_outside_pool_gib: float
+) -> float:
+    """Return GiB that start-up takes outside the utilisation budget: graphs, transients, mxfp4 expert buffers.
+
+    gpt-oss captures twice the usual graph sizes and its expert buffers are not in the profile (2.87 GiB printed, 2.88
+    predicted without them), so they come on top.
+    """
+    need = graphs_outside_pool_gib + AFTER_POOL_GIB * min(
+        1.0, limits.max_num_batched_tokens / AFTER_POOL_TOKENS
+    )
+    if model.moe is not None and model.quantization.format is NumberFormat.MXFP4:
+        width = model.moe.expert_intermediate_size / (1 if split.expert else split.tensor)
+        rows = limits.max_num_batched_tokens * model.moe.experts_per_token
+        need += graphs_outside_pool_gib + rows * (3 * width + model.hidden_size) * 2 / GIB
+    return need
