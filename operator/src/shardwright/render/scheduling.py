@@ -1,0 +1,116 @@
+"""Where the scheduler may put a pod, and where it should: affinity, spreading, tolerations.
+
+Decides constraints that the stock scheduler understands. Never pins a pod to a node: a pinned pod cannot move
+when its node is lost, so the places that the ledger holds are preferred, not required.
+"""
+
+import re
+from typing import Final
+
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
+from shardwright.api.pool import Toleration
+from shardwright.planner.types import Plan
+from shardwright.render.request import JsonObject
+from shardwright.topology.nodes import (
+    AMD_PRODUCT_LABEL,
+    COUNT_LABEL,
+    MEMORY_LABEL,
+    MIG_STRATEGY_LABEL,
+    PRODUCT_LABEL,
+    SHARING_LABEL,
+)
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+NODE_LOSS_S: Final = 60
+"""How long a pod stays on an unreachable node before it is replaced. Kubernetes' default of 300 s is five
+minutes of lost capacity; below about 40 s a short loss of the node's lease would already move tens of GiB of
+weights."""
+MAX_PREFERRED_NODES: Final = 32
+NO_SPREAD_SKEW: Final = 10_000
+"""More pods than a node can hold, so that the constraint never rejects one."""
+
+_LABEL_VALUE = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
+
+
+def affinity(plan: Plan, preferred_nodes: tuple[str, ...]) -> JsonObject:
+    """Return the node affinity: the product and shape that were planned, then the nodes that hold a place."""
+    node: JsonObject = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _terms(plan)}}
+    if preferred_nodes:
+        node["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            # By name: the hostname label may differ from it. A term takes one name only.
+            {
+                "weight": 100,
+                "preference": {
+                    "matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}],
+                },
+            }
+            for name in sorted(set(preferred_nodes))[:MAX_PREFERRED_NODES]
+        ]
+    return {"nodeAffinity": node}
+
+
+def _terms(plan: Plan) -> list[JsonObject]:
+    """Return the alternatives of the required affinity; a node has to meet one of them."""
+    common = _requirements(plan)
+    if plan.product.vendor == "amd" or not plan.min_gpu_memory_mib:
+        return [{"matchExpressions": common}]
+    enough = {"key": MEMORY_LABEL, "operator": "Gt", "values": [str(plan.min_gpu_memory_mib - 1)]}
+    # A product label set by hand comes without the memory label; capacity is then the product's.
+    unknown = {"key": MEMORY_LABEL, "operator": "DoesNotExist"}
+    return [{"matchExpressions": [*common, enough]}, {"matchExpressions": [*common, unknown]}]
+
+
+def _requirements(plan: Plan) -> list[JsonObject]:
+    """Return what every alternative asks. NotIn lets a node pass that lacks the label, as the pool does."""
+    known = (plan.product.label, *plan.product.aliases)
+    names = sorted({name for name in known if _LABEL_VALUE.match(name)})
+    if plan.product.vendor == "amd":
+        # AMD's labeller has no count and no sharing label; the resource request does the counting.
+        return [{"key": AMD_PRODUCT_LABEL, "operator": "In", "values": names}]
+    # Full names only: nodes that offer MIG slices or shared GPUs under a name of their own are out.
+    found: list[JsonObject] = [{"key": PRODUCT_LABEL, "operator": "In", "values": names}]
+    too_few = [str(count) for count in range(1, max(plan.nodes_gpus, plan.pod_resources.gpus))]
+    if too_few:
+        found.append({"key": COUNT_LABEL, "operator": "NotIn", "values": too_few})
+    found += [
+        {"key": SHARING_LABEL, "operator": "NotIn", "values": ["mps", "time-slicing"]},
+        {"key": MIG_STRATEGY_LABEL, "operator": "NotIn", "values": ["single"]},
+    ]
+    return found
+
+
+def spread(service: str, revision: str, *, survive_node_loss: bool) -> list[JsonObject]:
+    """Return the topology spread constraint, always one.
+
+    A pod without any gets the scheduler's cluster defaults, which spread replicas over nodes and zones and so
+    leave a few GPUs of each NVLink island over that no wider pod can use. The constraint written here keeps
+    those defaults away: it never rejects a node, and one that only filters adds no score. With
+    surviveNodeLoss it scores instead, and pods go to nodes that hold none of them yet; as a preference, so
+    that a small pool leaves no pod Pending.
+    """
+    labels = {LABEL_SERVICE: service, LABEL_REVISION: revision}
+    return [
+        {
+            "maxSkew": 1 if survive_node_loss else NO_SPREAD_SKEW,
+            "topologyKey": HOSTNAME,
+            "whenUnsatisfiable": "ScheduleAnyway" if survive_node_loss else "DoNotSchedule",
+            "labelSelector": {"matchLabels": labels},
+        }
+    ]
+
+
+def tolerations(spec: LLMServiceSpec, plan: Plan) -> list[JsonObject]:
+    """Return the user's tolerations, then ours where theirs do not speak of the same taint."""
+    theirs = [_toleration(entry) for entry in spec.pool.tolerations or []]
+    spoken = {entry.get("key") for entry in theirs}
+    ours: list[JsonObject] = [{"key": plan.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]
+    ours += [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOSS_S}
+        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    ]
+    return theirs + [entry for entry in ours if entry["key"] not in spoken]
+
+
+def _toleration(entry: Toleration) -> JsonObject:
+    return entry.model_dump(by_alias=True, exclude_none=True)

@@ -1,0 +1,86 @@
+"""Where a pod reads the model and keeps what it downloads or compiles: volumes, mounts and paths.
+
+Decides paths and volumes. Never decides a size: shared memory comes from the plan, and the ephemeral volumes
+are covered by the plan's ephemeral-storage request.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.planner.types import Plan
+from shardwright.render.quantity import binary
+from shardwright.render.request import JsonObject
+
+CACHE_PATH: Final = "/cache"
+MODEL_PATH: Final = "/models"
+CHAT_TEMPLATE_PATH: Final = "/etc/shardwright/chat-template"
+STREAMER_SCHEMES: Final = ("s3", "gs", "az")
+"""URIs that vLLM loads by itself (0.32.0 wheel, transformers_utils/runai_utils.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """The storage of one pod."""
+
+    model: str
+    """First argument of `vllm serve`: an id, a path or a URI."""
+    offline: bool
+    """Nothing is fetched from a hub."""
+    volumes: tuple[JsonObject, ...]
+    mounts: tuple[JsonObject, ...]
+    chat_template: str | None
+    """Path of the chat template in the container."""
+
+
+def source_type(spec: LLMServiceSpec) -> str:
+    """Return Hub, PVC or URI."""
+    return spec.model.source.type if spec.model.source else "Hub"
+
+
+def storage(spec: LLMServiceSpec, plan: Plan) -> Storage:
+    """Return the storage of a pod of `plan`."""
+    volumes: list[JsonObject] = [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": binary(plan.shm_bytes)}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "cache", **_cache(spec)},
+    ]
+    mounts: list[JsonObject] = [
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 -- NCCL and vLLM's workers talk through it
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 -- the container's own, on a volume
+        {"name": "cache", "mountPath": CACHE_PATH},
+    ]
+    model = plan.model.model_id
+    source = spec.model.source
+    if source is not None and source.pvc is not None:
+        claim = {"claimName": source.pvc.claim_name, "readOnly": True}
+        volumes.append({"name": "model", "persistentVolumeClaim": claim})
+        mounts.append({"name": "model", "mountPath": MODEL_PATH, "readOnly": True})
+        inside = (source.pvc.path or "").strip("/")
+        model = f"{MODEL_PATH}/{inside}" if inside else MODEL_PATH
+    elif source is not None and source.uri is not None:
+        model = source.uri.uri
+    template = None
+    if spec.model.chat_template is not None:
+        ref = spec.model.chat_template.config_map_ref
+        items = [{"key": ref.key, "path": ref.key}]
+        volumes.append({"name": "chat-template", "configMap": {"name": ref.name, "items": items}})
+        mounts.append({"name": "chat-template", "mountPath": CHAT_TEMPLATE_PATH, "readOnly": True})
+        template = f"{CHAT_TEMPLATE_PATH}/{ref.key}"
+    return Storage(
+        model=model,
+        offline=source_type(spec) == "PVC" and spec.model.tokenizer is None,
+        volumes=tuple(volumes),
+        mounts=tuple(mounts),
+        chat_template=template,
+    )
+
+
+def _cache(spec: LLMServiceSpec) -> JsonObject:
+    cache = spec.model.cache
+    if cache is not None and cache.type == "PVC":
+        return {"persistentVolumeClaim": {"claimName": cache.claim_name}}
+    if cache is not None and cache.type == "HostPath":
+        # Not DirectoryOrCreate: kubelet would make a directory that only root can write.
+        return {"hostPath": {"path": cache.path, "type": "Directory"}}
+    return {"emptyDir": {}}
