@@ -217,9 +217,12 @@ def install_crds(cluster: Cluster) -> None:
 
 
 def render_chart(cluster: Cluster, namespace: str, values: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Render the chart with `--set` values, as `helm install` would apply it."""
-    settings = [argument for value in values for argument in ("--set", value)]
-    text = cluster.helm("template", "shardwright", str(CHART), "--namespace", namespace, *settings)
+    """Render the chart with `--set` values, as `helm install` would apply it; the CRD comes from `install_crds`."""
+    settings = [argument for value in ("crds.install=false", *values) for argument in ("--set", value)]
+    # Without it helm assumes the version of the client library that it was built with.
+    version = str(cluster.api.get("/version")["gitVersion"])
+    chart = ["shardwright", str(CHART), "--namespace", namespace, "--kube-version", version]
+    text = cluster.helm("template", *chart, *settings)
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 

@@ -35,7 +35,7 @@ TARGETS: tuple[Target, ...] = (
         "most status writes that any one service got in the first pass",
     ),
     Target("writesToServices", 0, "writes", "writes to an LLMService other than its status, whole run"),
-    Target("refusedRequests", 0, "requests", "answers 403 and 422 to the operator, whole run"),
+    Target("refusedRequests", 0, "requests", "answers 403 and 422 to the operator before the outage"),
     Target("rssMiB", 180, "MiB", "resident memory when settled"),
     Target("peakRSSMiB", 180, "MiB", "highest resident memory of the whole first process"),
     Target("idleWrites", 0, "writes", "writes while idle"),
