@@ -1,0 +1,164 @@
+"""The small facts kept of observed objects, and how they are read from raw objects. Pure.
+
+Decides what is remembered of a child, a service and an autoscaler. Bodies are not kept, but for the data
+of our ControllerRevisions and the last reported plan, which are kept compressed: re-reading them would
+cost one request for each service at every start.
+"""
+
+import zlib
+from dataclasses import dataclass
+from datetime import datetime
+from sys import intern
+from typing import NamedTuple
+
+from shardwright.api.llmservice import KIND, LLMService, ServiceKey
+from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
+from shardwright.api.problems import Problem
+from shardwright.cluster.drift import digest, live_digest
+from shardwright.cluster.json import JsonObject, dumps, loads
+
+ChildKey = tuple[str, str, str]
+"""(kind, namespace, name)."""
+
+
+class ChildFacts(NamedTuple):
+    """An object with our label. Whether it is ours is for `owner_uid` to say, not for the label."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    digest: bytes
+    """Of the fields that we own; see `cluster.drift`."""
+    service: str
+    """Name of the LLMService that its label names."""
+    revision: str
+    owner_uid: str
+    """uid of the LLMService that is its controller; empty when it has none."""
+    owner_name: str
+    deleting: bool = False
+    replicas: int = 0
+    """Deployment: spec.replicas."""
+    deadline_exceeded: bool = False
+    """Deployment: its Progressing condition says ProgressDeadlineExceeded."""
+    number: int = 0
+    """ControllerRevision: its number."""
+    data: bytes = b""
+    """ControllerRevision: its data, compressed."""
+    template_digest: str = ""
+    """ControllerRevision: digest of the spec that it was made for."""
+
+    @property
+    def key(self) -> ServiceKey:
+        """The service that its label names."""
+        return ServiceKey((self.namespace, self.service))
+
+    @property
+    def child_key(self) -> ChildKey:
+        """Identity among children."""
+        return self.kind, self.namespace, self.name
+
+    def stored(self) -> JsonObject:
+        """Unpack the data of a ControllerRevision."""
+        found: JsonObject = loads(zlib.decompress(self.data))
+        return found
+
+
+class AutoscalerFacts(NamedTuple):
+    """A HorizontalPodAutoscaler's target."""
+
+    namespace: str
+    name: str
+    target_kind: str
+    target_name: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ServiceEntry:
+    """An LLMService as it is now."""
+
+    key: ServiceKey
+    uid: str
+    generation: int
+    resource_version: str
+    created_s: float
+    deleting: bool
+    spec_digest: bytes
+    service: LLMService | None
+    """None when the spec cannot be read; then `problems` says why."""
+    problems: tuple[Problem, ...]
+    status: bytes
+    """The live status, compressed."""
+    status_digest: bytes
+
+    def live_status(self) -> JsonObject:
+        """Unpack the live status; empty when there is none."""
+        found: JsonObject = loads(zlib.decompress(self.status)) if self.status else {}
+        return found
+
+
+def child_facts(obj: JsonObject) -> ChildFacts:
+    """Read a child. Raises KeyError when it lacks what every stored object has."""
+    metadata = obj["metadata"]
+    labels = metadata.get("labels") or {}
+    owner_uid, owner_name = _controller(metadata)
+    kind = obj["kind"]
+    facts = ChildFacts(
+        kind=intern(kind),
+        namespace=intern(metadata["namespace"]),
+        name=metadata["name"],
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        digest=live_digest(obj),
+        service=labels.get(LABEL_SERVICE, ""),
+        revision=labels.get(LABEL_REVISION, ""),
+        owner_uid=owner_uid,
+        owner_name=owner_name,
+        deleting="deletionTimestamp" in metadata,
+    )
+    if kind == "Deployment":
+        replicas = obj["spec"].get("replicas")
+        return facts._replace(
+            replicas=1 if replicas is None else replicas, deadline_exceeded=_deadline_exceeded(obj)
+        )
+    if kind == "ControllerRevision":
+        data = zlib.compress(dumps(obj.get("data") or {}), 1)
+        return facts._replace(
+            number=int(obj.get("revision") or 0),
+            data=data,
+            template_digest=str((obj.get("data") or {}).get("digest", "")),
+        )
+    return facts
+
+
+def autoscaler_facts(obj: JsonObject) -> AutoscalerFacts:
+    """Read a HorizontalPodAutoscaler."""
+    metadata, target = obj["metadata"], obj["spec"]["scaleTargetRef"]
+    return AutoscalerFacts(
+        intern(metadata["namespace"]), metadata["name"], target.get("kind", ""), target.get("name", "")
+    )
+
+
+def pack_status(status: JsonObject) -> tuple[bytes, bytes]:
+    """Compress a status and digest it."""
+    return zlib.compress(dumps(status), 1), digest(status)
+
+
+def seconds(timestamp: str | None) -> float:
+    """Seconds since the epoch of an RFC 3339 time; 0 when there is none."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def _controller(metadata: JsonObject) -> tuple[str, str]:
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("kind") == KIND:
+            return owner["uid"], owner["name"]
+    return "", ""
+
+
+def _deadline_exceeded(deployment: JsonObject) -> bool:
+    conditions = (deployment.get("status") or {}).get("conditions") or ()
+    return any(
+        c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded" for c in conditions
+    )

@@ -1,0 +1,239 @@
+"""What is observed, as small facts, and who is told when it changes.
+
+Decides which observed object is newer and which service a change concerns. Read-only for all but the
+watches and the echo of our own writes. Never keeps a body and never does I/O.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, Protocol, TypeVar
+
+from shardwright.api.llmservice import ServiceKey
+from shardwright.cluster.facts import (
+    AutoscalerFacts,
+    ChildFacts,
+    ChildKey,
+    ServiceEntry,
+    autoscaler_facts,
+    child_facts,
+)
+from shardwright.cluster.json import JsonObject
+from shardwright.topology.facts import node_facts, pod_facts
+from shardwright.topology.types import NodeFacts, PodFacts
+
+_NO_CHILDREN: Final[Mapping[tuple[str, str], ChildFacts]] = MappingProxyType({})
+_NO_PODS: Final[Mapping[str, PodFacts]] = MappingProxyType({})
+_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+Key = tuple[str, str]
+Inner = TypeVar("Inner")
+Value = TypeVar("Value")
+
+
+class Listener(Protocol):
+    """Is told what changed, after the store holds it."""
+
+    def service_changed(
+        self, key: ServiceKey, before: ServiceEntry | None, after: ServiceEntry | None
+    ) -> None:
+        """Take note that a service came, changed or went."""
+        ...
+
+    def node_changed(self, before: NodeFacts | None, after: NodeFacts | None) -> None:
+        """Take note that a node came, changed or went."""
+        ...
+
+    def pod_changed(self, before: PodFacts | None, after: PodFacts | None) -> None:
+        """Take note that a pod came, changed or went."""
+        ...
+
+    def child_changed(self, before: ChildFacts | None, after: ChildFacts | None) -> None:
+        """Take note that a child came, changed or went, other than by our own write."""
+        ...
+
+    def autoscaler_changed(self, before: AutoscalerFacts | None, after: AutoscalerFacts | None) -> None:
+        """Take note that an autoscaler came, changed or went."""
+        ...
+
+
+class Store:
+    """All facts. `read_service` turns a raw LLMService into an entry."""
+
+    def __init__(self, read_service: Callable[[JsonObject], ServiceEntry]) -> None:
+        self._read_service = read_service
+        self.services: dict[ServiceKey, ServiceEntry] = {}
+        self.nodes: dict[str, NodeFacts] = {}
+        self.pods: dict[Key, PodFacts] = {}
+        self.children: dict[ChildKey, ChildFacts] = {}
+        self.autoscalers: dict[Key, AutoscalerFacts] = {}
+        self.listener: Listener | None = None
+        self._children_of: defaultdict[ServiceKey, dict[tuple[str, str], ChildFacts]] = defaultdict(dict)
+        self._pods_of: defaultdict[ServiceKey, dict[str, PodFacts]] = defaultdict(dict)
+        self._node_versions: dict[str, str] = {}
+
+    def children_of(self, key: ServiceKey) -> Mapping[tuple[str, str], ChildFacts]:
+        """Children labelled with a service, by (kind, name)."""
+        return self._children_of.get(key, _NO_CHILDREN)
+
+    def pods_of(self, key: ServiceKey) -> Mapping[str, PodFacts]:
+        """Own pods of a service, by name."""
+        return self._pods_of.get(key, _NO_PODS)
+
+    def autoscalers_at(self, namespace: str, kind: str, names: set[str]) -> tuple[str, ...]:
+        """Names of autoscalers aimed at one of `names`, sorted."""
+        return tuple(
+            sorted(
+                a.name
+                for a in self.autoscalers.values()
+                if a.namespace == namespace and a.target_kind == kind and a.target_name in names
+            )
+        )
+
+    # Services.
+
+    def set_service(self, obj: JsonObject) -> None:
+        """Take an LLMService, unless a newer version of it is known."""
+        metadata = obj["metadata"]
+        key = ServiceKey((metadata["namespace"], metadata["name"]))
+        before = self.services.get(key)
+        if (
+            before is not None
+            and before.uid == metadata["uid"]
+            and not _newer(metadata["resourceVersion"], before.resource_version)
+        ):
+            return
+        after = self._read_service(obj)
+        self.services[key] = after
+        if self.listener is not None:
+            self.listener.service_changed(key, before, after)
+
+    def remove_service(self, key: Key) -> None:
+        """Forget an LLMService."""
+        service = ServiceKey(key)
+        before = self.services.pop(service, None)
+        if before is not None and self.listener is not None:
+            self.listener.service_changed(service, before, None)
+
+    # Nodes and pods.
+
+    def set_node(self, obj: JsonObject) -> None:
+        """Take a node. Heartbeats change nothing that is kept, and are not told."""
+        facts = node_facts(obj)
+        self._node_versions[facts.name] = obj["metadata"]["resourceVersion"]
+        before = self.nodes.get(facts.name)
+        if before == facts:
+            return
+        self.nodes[facts.name] = facts
+        if self.listener is not None:
+            self.listener.node_changed(before, facts)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node."""
+        self._node_versions.pop(name, None)
+        before = self.nodes.pop(name, None)
+        if before is not None and self.listener is not None:
+            self.listener.node_changed(before, None)
+
+    def node_versions(self) -> dict[Key, str]:
+        """ResourceVersion of each node, keyed as a watch does."""
+        return {("", name): version for name, version in self._node_versions.items()}
+
+    def service_versions(self) -> dict[Key, str]:
+        """ResourceVersion of each service."""
+        return {(key[0], key[1]): entry.resource_version for key, entry in self.services.items()}
+
+    def set_pod(self, obj: JsonObject) -> None:
+        """Take a pod; one that has ended is as good as gone."""
+        if (obj.get("status") or {}).get("phase") in _TERMINAL:
+            self.remove_pod((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+            return
+        facts = pod_facts(obj)
+        key = (facts.namespace, facts.name)
+        before = self.pods.get(key)
+        if before == facts:
+            return
+        self.pods[key] = facts
+        if before is not None and before.owner and before.owner != facts.owner:
+            self._pods_of[ServiceKey((before.namespace, before.owner))].pop(before.name, None)
+        if facts.owner:
+            self._pods_of[ServiceKey((facts.namespace, facts.owner))][facts.name] = facts
+        if self.listener is not None:
+            self.listener.pod_changed(before, facts)
+
+    def remove_pod(self, key: Key) -> None:
+        """Forget a pod."""
+        before = self.pods.pop(key, None)
+        if before is None:
+            return
+        if before.owner:
+            _drop(self._pods_of, ServiceKey((before.namespace, before.owner)), before.name)
+        if self.listener is not None:
+            self.listener.pod_changed(before, None)
+
+    # Children.
+
+    def set_child(self, obj: JsonObject, *, own_write: bool = False) -> ChildFacts:
+        """Take a child, unless a newer version of it is known; what is held afterwards."""
+        metadata = obj["metadata"]
+        key = (obj["kind"], metadata["namespace"], metadata["name"])
+        before = self.children.get(key)
+        if (
+            before is not None
+            and before.uid == metadata["uid"]
+            and not _newer(metadata["resourceVersion"], before.resource_version)
+        ):
+            return before
+        after = child_facts(obj)
+        self.children[key] = after
+        if before is not None and before.service != after.service:
+            _drop(self._children_of, before.key, (before.kind, before.name))
+        self._children_of[after.key][after.kind, after.name] = after
+        if self.listener is not None and not own_write:
+            self.listener.child_changed(before, after)
+        return after
+
+    def remove_child(self, kind: str, key: Key) -> None:
+        """Forget a child."""
+        before = self.children.pop((kind, *key), None)
+        if before is None:
+            return
+        _drop(self._children_of, before.key, (before.kind, before.name))
+        if self.listener is not None:
+            self.listener.child_changed(before, None)
+
+    def child_keys(self, kind: str, namespace: str | None) -> set[Key]:
+        """All children of a kind, of one namespace or of all."""
+        return {
+            (child.namespace, child.name)
+            for child in self.children.values()
+            if child.kind == kind and namespace in {None, child.namespace}
+        }
+
+    # Autoscalers.
+
+    def set_autoscaler(self, obj: JsonObject) -> None:
+        """Take an autoscaler."""
+        facts = autoscaler_facts(obj)
+        before = self.autoscalers.get(facts[:2])
+        self.autoscalers[facts[:2]] = facts
+        if before != facts and self.listener is not None:
+            self.listener.autoscaler_changed(before, facts)
+
+    def remove_autoscaler(self, key: Key) -> None:
+        """Forget an autoscaler."""
+        before = self.autoscalers.pop(key, None)
+        if before is not None and self.listener is not None:
+            self.listener.autoscaler_changed(before, None)
+
+
+def _drop(index: dict[ServiceKey, dict[Inner, Value]], key: ServiceKey, inner: Inner) -> None:
+    held = index.get(key)
+    if held is not None:
+        held.pop(inner, None)
+        if not held:
+            del index[key]
+
+
+def _newer(candidate: str, known: str) -> bool:
+    """Whether a resourceVersion is newer. Versions of one object are comparable numbers (KEP-5504)."""
+    return int(candidate) > int(known) if candidate.isdigit() and known.isdigit() else candidate != known
