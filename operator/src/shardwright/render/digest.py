@@ -112,7 +112,7 @@ FIELDS: Final = MappingProxyType(
 def template_digest(spec: LLMServiceSpec) -> str:
     """Return the digest over the fields that feed the pod template or the arrangement.
 
-    While it stays, nothing moves. It leaves out replicas, scaling, planPolicy, rollout, routing and reporting.
+    While it stays, nothing moves. Left out: replicas, scaling, planPolicy, rollout, routing, reporting.
     """
     return _digest(_pick(spec, {Side.TEMPLATE, Side.ARRANGEMENT}))[:DIGEST_CHARS]
 

@@ -132,7 +132,7 @@ def _deployment(request: RenderRequest, data: JsonObject) -> JsonObject:
         "spec": {
             "replicas": request.replicas,
             "selector": {"matchLabels": selector},
-            # A revision's template never changes, so this only acts when a hand edit is put right; then no pod
+            # A revision's template never changes: this only acts when a hand edit is put right; then no pod
             # may need a GPU that no other has given up.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "progressDeadlineSeconds": data["progressDeadlineSeconds"],

@@ -50,11 +50,15 @@ def revision_data(
     startup_s: int,
     pod_monitor: bool,
 ) -> JsonObject:
-    """Return the `data` of a new revision. Figures are text, so that no JSON library changes them."""
-    core = TypeAdapter(Plan).dump_python(replace(plan, candidates=()), mode="json")
+    """Return the `data` of a new revision.
+
+    The plan itself is one JSON text: fractions and absent values then come back exactly as written, whatever
+    the API server and its clients do to numbers and nulls.
+    """
+    core = _plans().dump_json(replace(plan, candidates=()))
     report = plan_status(plan, revision_hash)
     return {
-        "plan": _floats_to_text(core),
+        "plan": core.decode(),
         "report": report.model_dump(mode="json", by_alias=True, exclude_none=True),
         "template": template,
         "templateVersion": TEMPLATE_VERSION,
@@ -69,7 +73,7 @@ def read_revision(data: Mapping[str, Any]) -> StoredRevision:
     """Read the `data` of a ControllerRevision. Raises RevisionError that names what is missing."""
     try:
         return StoredRevision(
-            plan=_plans().validate_python(data["plan"]),
+            plan=_plans().validate_json(data["plan"]),
             report=PlanStatus.model_validate(data["report"]),
             template=dict(data["template"]),
             template_version=int(data["templateVersion"]),
@@ -91,13 +95,3 @@ def read_revision(data: Mapping[str, Any]) -> StoredRevision:
 @cache
 def _plans() -> TypeAdapter[Plan]:
     return TypeAdapter(Plan)
-
-
-def _floats_to_text(value: Any) -> Any:  # noqa: ANN401 -- JSON
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, dict):
-        return {key: _floats_to_text(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_floats_to_text(inner) for inner in value]
-    return value

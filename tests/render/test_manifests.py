@@ -1,0 +1,429 @@
+"""Golden files, schema validity, and what may and may not change a pod template."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from render.planbuilder import A6000, MI300X, UID, plan, service
+from shardwright.planner.types import EngineLimits, Parallelism, Plan
+from shardwright.render import args as engine_args
+from shardwright.render.digest import revision_hash, template_digest
+from shardwright.render.manifests import render
+from shardwright.render.overlay import check
+from shardwright.render.request import Capabilities, RenderRequest
+from shardwright.render.revision import RevisionError, read_revision
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+KUBERNETES = "1.36"
+TOKEN = {"tokenSecretRef": {"name": "hf", "key": "token"}}
+
+
+class YamlExtension(SingleFileSnapshotExtension):
+    _write_mode = WriteMode.TEXT
+    file_extension = "yaml"
+
+    def serialize(self, data: Any, **_: Any) -> str:
+        return str(data)
+
+
+@pytest.fixture
+def golden(snapshot: Any) -> Any:
+    return snapshot.use_extension(YamlExtension)
+
+
+CASES: dict[str, tuple[dict[str, Any], Plan, Capabilities, tuple[str, ...]]] = {
+    "8b-tp1-hub": ({}, plan(), Capabilities(), ("h100-1", "h100-0")),
+    "70b-tp4-token": (
+        {
+            "model": {
+                "id": "meta-llama/Llama-3.3-70B-Instruct",
+                "servedName": "llama-70b",
+                "source": {"type": "Hub", "hub": TOKEN},
+                "cache": {"type": "PVC", "claimName": "model-cache"},
+                "chatTemplate": {"configMapRef": {"name": "templates", "key": "llama.jinja"}},
+            },
+            "slo": {
+                "ttft": {"percentile": 95, "milliseconds": 1200},
+                "tpot": {"percentile": 95, "milliseconds": 45},
+            },
+            "pool": {
+                "nodeSelector": {"pool": "serving"},
+                "tolerations": [
+                    {"key": "dedicated", "operator": "Equal", "value": "llm", "effect": "NoSchedule"}
+                ],
+                "priorityClassName": "serving",
+                "schedulerName": "packing",
+            },
+            "engine": {
+                "version": "0.32.0",
+                "toolCallParser": "llama3_json",
+                "imagePullSecrets": [{"name": "registry"}],
+                "args": ["--seed", "7"],
+                "env": [{"name": "VLLM_LOGGING_LEVEL", "value": "DEBUG"}],
+            },
+            "drain": {"maxSeconds": 120},
+        },
+        plan(
+            "meta-llama/Llama-3.3-70B-Instruct", parallelism=Parallelism(tensor=4), billions=70.6, replicas=1
+        ),
+        Capabilities(pod_monitor=True),
+        ("h100-0",),
+    ),
+    "pvc": (
+        {
+            "model": {
+                "id": "acme/finetune-8b",
+                "source": {"type": "PVC", "pvc": {"claimName": "weights", "path": "finetunes/8b/"}},
+                "cache": {"type": "HostPath", "path": "/var/cache/vllm"},
+            },
+            "availability": {"surviveNodeLoss": True},
+        },
+        plan("acme/finetune-8b", revision=None),
+        Capabilities(),
+        (),
+    ),
+    "uri": (
+        {
+            "model": {
+                "id": "acme/finetune-8b",
+                "source": {"type": "URI", "uri": {"uri": "s3://models/8b", "credentialsSecretRef": "s3"}},
+                "tokenizer": "meta-llama/Llama-3.1-8B-Instruct",
+            }
+        },
+        plan("acme/finetune-8b", revision=None),
+        Capabilities(),
+        (),
+    ),
+    "moe-ep": (
+        {
+            "model": {"id": "Qwen/Qwen3-235B-A22B", "trustRemoteCode": True},
+            "engine": {"reasoningParser": "qwen3"},
+        },
+        plan("Qwen/Qwen3-235B-A22B", parallelism=Parallelism(tensor=8, expert=True), billions=235, moe=True),
+        Capabilities(),
+        (),
+    ),
+    "pcie-tp4": (
+        {"model": {"id": "Qwen/Qwen3-32B", "quantization": "FP8", "quantizeAtLoad": True}},
+        plan(
+            "Qwen/Qwen3-32B",
+            product=A6000,
+            parallelism=Parallelism(tensor=4),
+            billions=32.8,
+            within_island=False,
+            min_gpu_memory_mib=46068,
+            limits=EngineLimits(
+                max_model_len=16384,
+                max_num_seqs=64,
+                max_num_batched_tokens=2048,
+                gpu_memory_utilization_percent=90,
+                kv_cache_dtype="fp8",
+                enforce_eager=True,
+            ),
+        ),
+        Capabilities(),
+        (),
+    ),
+    "overlay": (
+        {
+            "podTemplate": {
+                "metadata": {"labels": {"team": "search"}, "annotations": {"note": "x"}},
+                "spec": {
+                    "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["mirror"]}],
+                    "containers": [
+                        {
+                            "name": "engine",
+                            "volumeMounts": [{"name": "extra", "mountPath": "/extra", "readOnly": True}],
+                            "securityContext": {"readOnlyRootFilesystem": False},
+                        },
+                        {"name": "sidecar", "image": "example.org/proxy:1"},
+                    ],
+                    "volumes": [{"name": "extra", "configMap": {"name": "extra"}}],
+                },
+            }
+        },
+        plan(),
+        Capabilities(),
+        (),
+    ),
+    "amd": (
+        {"engine": {"version": "0.33.0"}},
+        plan(product=MI300X, parallelism=Parallelism(tensor=2)),
+        Capabilities(),
+        (),
+    ),
+}
+
+
+def rendered(
+    spec: dict[str, Any],
+    chosen: Plan,
+    caps: Capabilities = Capabilities(),
+    nodes: tuple[str, ...] = (),
+    **more: Any,
+):  # noqa: B008, E501
+    svc = service(spec)
+    values = {
+        "replicas": chosen.replicas,
+        "plan": chosen,
+        "capabilities": caps,
+        "preferred_nodes": nodes,
+    } | more
+    return render(RenderRequest(service=svc, revision_hash=revision_hash(svc.spec, chosen), **values))
+
+
+def of_kind(objects: tuple[dict[str, Any], ...], kind: str) -> dict[str, Any]:
+    return next(obj for obj in objects if obj["kind"] == kind)
+
+
+def engine(objects: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    pod = of_kind(objects, "Deployment")["spec"]["template"]["spec"]
+    return next(c for c in pod["containers"] if c["name"] == "engine")
+
+
+def validate(objects: tuple[dict[str, Any], ...]) -> None:
+    for obj in objects:
+        if obj["kind"] != "PodMonitor":  # its schema is not Kubernetes' own
+            kubernetes_validate.validate(json.loads(json.dumps(obj)), KUBERNETES, strict=True)
+
+
+def assert_argv(objects: tuple[dict[str, Any], ...]) -> None:
+    container = engine(objects)
+    assert container["command"] == ["vllm", "serve"]
+    parsed = engine_args.parse(container["args"])
+    assert parsed.errors == ()
+    assert [index for index, _ in parsed.positional] == [0]
+    unknown = [a.written for a in parsed.arguments if a.flag is None]
+    assert unknown == []
+    owned = [a.flag.name for a in parsed.arguments if a.flag]
+    assert len(owned) == len(set(owned))
+
+
+def assert_canonical(value: Any) -> None:
+    """No nulls, no floats, no empty maps but the ones Kubernetes keeps (emptyDir)."""
+    assert value is not None
+    assert not isinstance(value, float)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            assert inner not in ({}, []) or key == "emptyDir", key
+            assert_canonical(inner)
+    if isinstance(value, list):
+        for inner in value:
+            assert_canonical(inner)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case: str, golden: Any) -> None:
+    spec, chosen, caps, nodes = CASES[case]
+    assert [p for p in check(service(spec).spec) if p.blocking] == []
+    objects = rendered(spec, chosen, caps, nodes)
+    validate(objects)
+    assert_argv(objects)
+    for obj in objects:
+        if obj["kind"] != "ControllerRevision":  # its data is opaque to the server, which keeps it as written
+            assert_canonical(obj)
+    shown = [obj for obj in objects if obj["kind"] != "ControllerRevision"]
+    assert yaml.safe_dump_all(shown, sort_keys=True, width=110, allow_unicode=True) == golden
+
+
+def test_revision_record_is_golden(golden: Any) -> None:
+    spec, chosen, caps, nodes = CASES["8b-tp1-hub"]
+    record = of_kind(rendered(spec, chosen, caps, nodes), "ControllerRevision")
+    record["data"] = {key: value for key, value in record["data"].items() if key != "template"}
+    assert yaml.safe_dump(record, sort_keys=True, width=110) == golden
+
+
+def test_stored_revision_is_applied_verbatim() -> None:
+    """An upgraded operator, or a spec that has moved on, re-applies what the revision holds."""
+    spec, chosen, caps, nodes = CASES["70b-tp4-token"]
+    first = rendered(spec, chosen, caps, nodes)
+    data = json.loads(json.dumps(of_kind(first, "ControllerRevision")["data"]))
+    data["template"]["metadata"]["annotations"]["from"] = "an older operator"
+    svc = service(spec | {"engine": {"version": "0.33.0"}, "drain": {"maxSeconds": 5}})
+    again = render(
+        RenderRequest(service=svc, revision_hash="abcd1234", replicas=7, stored=data, capabilities=caps)
+    )
+    deployment = of_kind(again, "Deployment")
+    assert deployment["spec"]["template"] == data["template"]
+    assert deployment["spec"]["replicas"] == 7
+    assert deployment["spec"]["progressDeadlineSeconds"] == data["progressDeadlineSeconds"]
+    assert of_kind(again, "ControllerRevision")["data"] == data
+
+
+def test_stored_revision_reads_back() -> None:
+    spec, chosen, caps, nodes = CASES["moe-ep"]
+    record = of_kind(rendered(spec, chosen, caps, nodes), "ControllerRevision")
+    stored = read_revision(json.loads(json.dumps(record["data"])))
+    assert stored.digest == template_digest(service(spec).spec)
+    assert [getattr(stored.plan, f) for f in ("model", "product", "estimate", "limits", "pod_resources")] == [
+        getattr(chosen, f) for f in ("model", "product", "estimate", "limits", "pod_resources")
+    ]
+    assert stored.plan.summary == "H100 TP8·EP ×2"
+    assert stored.report.candidates[0].reason == "Chosen"
+    with pytest.raises(RevisionError, match="data.plan"):
+        read_revision({"digest": "x"})
+
+
+def test_scrape_method_is_decided_once() -> None:
+    """A PodMonitor CRD that comes or goes later must not change a running pod, nor scrape it twice."""
+    without = rendered({}, plan(), Capabilities(pod_monitor=False))
+    data = of_kind(without, "ControllerRevision")["data"]
+    svc = service()
+    later = render(
+        RenderRequest(
+            service=svc,
+            revision_hash="a",
+            replicas=1,
+            stored=data,
+            capabilities=Capabilities(pod_monitor=True),
+        )
+    )
+    assert "PodMonitor" not in {obj["kind"] for obj in later}
+    assert (
+        of_kind(later, "Deployment")["spec"]["template"] == of_kind(without, "Deployment")["spec"]["template"]
+    )
+
+
+def test_traffic_label_is_in_the_template_and_the_service_only() -> None:
+    objects = rendered({}, plan())
+    deployment = of_kind(objects, "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert labels["shardwright.dev/serving"] == "true"
+    assert "shardwright.dev/serving" not in selector
+    assert selector.items() <= labels.items()
+    for svc in (obj for obj in objects if obj["kind"] == "Service"):
+        assert svc["spec"]["selector"]["shardwright.dev/serving"] == "true"
+        assert svc["spec"]["selector"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_timers_agree(case: str) -> None:
+    """One start-up budget drives all timers, and the grace period holds preStop and drain."""
+    spec, chosen, caps, nodes = CASES[case]
+    objects = rendered(spec, chosen, caps, nodes)
+    container, deployment = engine(objects), of_kind(objects, "Deployment")
+    probe = container["startupProbe"]
+    budget = probe["periodSeconds"] * probe["failureThreshold"]
+    env = {e["name"]: e.get("value") for e in container["env"]}
+    assert int(env["VLLM_ENGINE_READY_TIMEOUT_S"]) == budget
+    assert deployment["spec"]["progressDeadlineSeconds"] > budget
+    drain = next(int(a.split("=")[1]) for a in container["args"] if a.startswith("--shutdown-timeout="))
+    grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace == container["lifecycle"]["preStop"]["sleep"]["seconds"] + drain + 30
+
+
+def test_budget_grows_with_bytes_and_slow_paths() -> None:
+    def seconds(spec: dict[str, Any], billions: float) -> int:
+        probe = engine(rendered(spec, plan(billions=billions)))["startupProbe"]
+        return int(probe["failureThreshold"])
+
+    pvc = {"model": {"id": "a/b", "source": {"type": "PVC", "pvc": {"claimName": "w"}}}}
+    assert seconds({}, 70) > seconds({}, 8) and seconds({}, 70) > seconds(pvc, 70)
+
+
+def test_slo_targets_are_bucket_edges() -> None:
+    spec = {
+        "slo": {
+            "ttft": {"percentile": 95, "milliseconds": 1234},
+            "itl": {"percentile": 99, "milliseconds": 37},
+        }
+    }
+    arg = next(
+        a for a in engine(rendered(spec, plan()))["args"] if a.startswith("--custom-histogram-buckets=")
+    )
+    buckets = json.loads(arg.split("=", 1)[1])
+    assert set(buckets) == {"time_to_first_token", "inter_token_latency"}
+    assert 1.234 in buckets["time_to_first_token"] and 0.037 in buckets["inter_token_latency"]
+    for edges in buckets.values():
+        assert edges == sorted(set(edges)) and edges[0] > 0
+
+
+def test_old_engine_gets_no_unknown_flags() -> None:
+    args = engine(rendered({"engine": {"version": "0.11.0"}}, plan()))["args"]
+    assert not [
+        a for a in args if a.startswith(("--shutdown-timeout", "--custom-histogram", "--disable-access"))
+    ]
+
+
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "slo": st.fixed_dictionaries(
+            {}, optional={k: st.fixed_dictionaries({"percentile": st.just(95), "milliseconds": st.integers(1, 10**6)}) for k in ("ttft", "tpot", "itl")}
+        ),
+        "drain": st.fixed_dictionaries({"maxSeconds": st.integers(0, 86_400)}),
+        "availability": st.fixed_dictionaries({"surviveNodeLoss": st.booleans()}),
+        "engine": st.fixed_dictionaries(
+            {},
+            optional={
+                "version": st.sampled_from(["0.18.1", "0.32.0", "0.33.0"]),
+                "env": st.lists(st.fixed_dictionaries({"name": st.sampled_from(["A", "B", "C"]), "value": st.text("ab", max_size=3)}), max_size=3, unique_by=lambda e: e["name"]),
+                "args": st.sampled_from([[], ["--seed=1"], ["--enable-log-requests"]]),
+            },
+        ),
+        "pool": st.fixed_dictionaries(
+            {},
+            optional={
+                "tolerations": st.lists(st.fixed_dictionaries({"key": st.sampled_from(["a", "nvidia.com/gpu"]), "operator": st.just("Exists")}), max_size=2),
+                "nodeSelector": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["", "x"]), max_size=2),
+            },
+        ),
+    },
+)  # fmt: skip
+PLANS = st.builds(
+    plan,
+    product=st.sampled_from([A6000, MI300X]),
+    parallelism=st.builds(Parallelism, tensor=st.sampled_from([1, 2, 4, 8]), pipeline=st.sampled_from([1, 2]), expert=st.booleans()),
+    billions=st.floats(0.1, 1000),
+    replicas=st.integers(0, 100),
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(SPECS, PLANS, st.integers(0, 10_000), st.lists(st.sampled_from(["n1", "n2", "n3"])))
+def test_render_is_deterministic_valid_and_blind_to_replicas(
+    spec: dict[str, Any], chosen: Plan, replicas: int, nodes: list[str]
+) -> None:
+    one = rendered(spec, chosen, nodes=tuple(nodes), replicas=1)
+    two = rendered(
+        spec
+        | {"scaling": {"mode": "External", "maxReplicas": 9}, "replicas": replicas, "planPolicy": "Manual"},
+        chosen,
+        nodes=tuple(reversed(nodes)),
+        replicas=replicas,
+    )
+    validate((of_kind(one, "Deployment"),))
+    assert_argv(one)
+    for kind in ("Deployment", "ControllerRevision"):
+        first, second = of_kind(one, kind), of_kind(two, kind)
+        assert first["metadata"] == second["metadata"]
+    deployment = of_kind(two, "Deployment")["spec"]
+    assert deployment["replicas"] == replicas
+    assert deployment["template"] == of_kind(one, "Deployment")["spec"]["template"]
+    assert json.dumps(one) == json.dumps(rendered(spec, chosen, nodes=tuple(nodes), replicas=1))
+
+
+def test_children_are_owned_and_labelled() -> None:
+    for obj in rendered({}, plan(), Capabilities(pod_monitor=True)):
+        (owner,) = obj["metadata"]["ownerReferences"]
+        assert owner == {
+            "apiVersion": "shardwright.dev/v1alpha1", "kind": "LLMService", "name": "chat", "uid": UID, "controller": True,
+        }  # fmt: skip
+        assert obj["metadata"]["labels"]["shardwright.dev/service"] == "chat"
+        assert obj["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "shardwright"
+
+
+def test_neither_plan_nor_revision_is_an_error() -> None:
+    with pytest.raises(ValueError, match="needs a plan"):
+        render(RenderRequest(service=service(), revision_hash="a", replicas=1))
+
+
+def test_flag_list_is_the_one_with_the_source() -> None:
+    text = (Path(__file__).parents[1] / "data" / "vllm_flags.txt").read_text()
+    assert "0.32.0" in text.splitlines()[0]
