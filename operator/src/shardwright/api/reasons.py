@@ -58,6 +58,7 @@ class Reason(StrEnum):
     PARTIALLY_PLACED = "PartiallyPlaced"
     UNSCHEDULABLE = "Unschedulable"
     NOT_PLANNED = "NotPlanned"
+    NOT_OBSERVED = "NotObserved"
     # Available, Ready, Reconciling, Stalled
     SERVING = "Serving"
     STARTING = "Starting"
@@ -74,6 +75,8 @@ class Reason(StrEnum):
     IMAGE_PULL = "ImagePull"
     FOREIGN_AUTOSCALER = "ForeignAutoscaler"
     START_TOO_SLOW = "StartTooSlow"
+    HUB_UNAUTHORIZED = "HubUnauthorized"
+    POD_CONFIG = "PodConfig"
     # SLOMet
     NOT_MEASURED = "NotMeasured"
 
