@@ -1,6 +1,7 @@
 """Which vLLM version belongs to which class of memory accounting.
 
-Decides the constants of a version, from one table with sources (`data/engines.json`). Never knows a model or a GPU.
+Decides the constants of a version, from one table with sources (`data/engines.json`). Never knows a model or
+a GPU.
 """
 
 import re
@@ -22,7 +23,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def parse_version(version: str) -> tuple[int, int, int]:
-    """Major, minor, patch of "0.19.0", "v0.20", "0.10.1.1" or "0.26.1rc1". Raises CatalogError("engine.version")."""
+    """Return major, minor, patch of a version such as "v0.20" or "0.26.1rc1", or raise CatalogError."""
     match = _VERSION.match(version.strip().lstrip("v"))
     if match is None:
         raise CatalogError("engine.version", f"{version!r} is not a version such as {DEFAULT_ENGINE_VERSION}")
@@ -31,7 +32,7 @@ def parse_version(version: str) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=64)
 def engine_class(version: str = DEFAULT_ENGINE_VERSION) -> EngineClass:
-    """The accounting class of a vLLM version. Raises CatalogError when it is not a version."""
+    """Return the accounting class of a vLLM version. Raises CatalogError when it is not a version."""
     number = parse_version(version)
     row = next(row for start, row in reversed(_classes()) if number >= start)
     return EngineClass(

@@ -24,7 +24,7 @@ _WIDTH_IS_INTERMEDIATE = frozenset({
 
 
 def experts(text: Fields, family: str, layers: int) -> MoEArchitecture | None:
-    """The experts of a config.json's language model, None when it is dense. Raises CatalogError."""
+    """Return the experts of a config.json's language model, None when it is dense. Raises CatalogError."""
     count = text.optional_integer(*_COUNT, low=0, high=1 << 16)
     if not count or count == 1:
         return None
@@ -38,8 +38,8 @@ def experts(text: Fields, family: str, layers: int) -> MoEArchitecture | None:
     shared_width = text.optional_integer(
         "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", low=0
     )
-    if shared_width and not shared:
-        shared = 1
+    if (shared_width or family.startswith("llama4")) and not shared:
+        shared = 1  # Llama 4 has one of the experts' own width, without a key for it
     dense, step = _placement(text, layers)
     return MoEArchitecture(
         num_experts=count,
@@ -62,7 +62,7 @@ def _width(text: Fields, family: str) -> int:
 
 
 def _placement(text: Fields, layers: int) -> tuple[int, int]:
-    """Leading dense layers, and the step between layers with experts after them."""
+    """Return leading dense layers, and the step between layers with experts after them."""
     dense = text.optional_integer("first_k_dense_replace", "moe_layer_start_index", low=0, high=layers) or 0
     pattern = text.data.get("moe_layer_freq")
     if isinstance(pattern, Sequence) and not isinstance(pattern, str):

@@ -1,7 +1,7 @@
 """Typed reading of JSON objects: each value is taken by name, checked, and refused with its name.
 
-Decides what a number, flag, name or list in a catalogue row or a config.json may look like. Never fills a gap: a missing
-value is None or an error, whichever the caller asks for.
+Decides what a number, flag, name or list in a catalogue row or a config.json may look like. Never fills a
+gap: a missing value is None or an error, whichever the caller asks for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Json = Mapping[str, object]
 
 
 def read_data(name: str) -> object:
-    """The parsed content of a file of `catalog/data`. Raises CatalogError when it is not JSON."""
+    """Return the parsed content of a file of `catalog/data`. Raises CatalogError when it is not JSON."""
     text = resources.files("shardwright.catalog").joinpath("data", name).read_text(encoding="utf-8")
     try:
         return loads(text)
@@ -23,21 +23,21 @@ def read_data(name: str) -> object:
 
 
 def mapping(value: object, where: str) -> Json:
-    """`value` as an object, or CatalogError naming `where`."""
+    """Return `value` as an object, or CatalogError naming `where`."""
     if not isinstance(value, Mapping):
         raise CatalogError(where, f"must be an object, not {kind(value)}")
     return value
 
 
 def rows(value: object, where: str) -> Sequence[object]:
-    """`value` as a list, or CatalogError naming `where`."""
+    """Return `value` as a list, or CatalogError naming `where`."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise CatalogError(where, f"must be a list, not {kind(value)}")
     return value
 
 
 def kind(value: object) -> str:
-    """What a JSON value is, in the words of a message."""
+    """Say what a JSON value is, in the words of a message."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -59,11 +59,11 @@ class Fields:
         self.where = where
 
     def name(self, key: str) -> str:
-        """How errors call the field."""
+        """Say how errors call the field."""
         return f"{self.where}.{key}" if self.where else key
 
     def find(self, *keys: str) -> tuple[str, object] | None:
-        """The first of `keys` with a value other than null."""
+        """Return the first of `keys` with a value other than null."""
         for key in keys:
             value = self.data.get(key)
             if value is not None:
@@ -71,14 +71,14 @@ class Fields:
         return None
 
     def integer(self, *keys: str, low: int = 1, high: int = 1 << 40) -> int:
-        """The first present of `keys` as an integer within bounds. Missing or wrong: CatalogError."""
+        """Return the first present of `keys` as an integer within bounds. Missing or wrong: CatalogError."""
         found = self.optional_integer(*keys, low=low, high=high)
         if found is None:
             raise CatalogError(self.name(keys[0]), "is missing: copy it from the model's config.json")
         return found
 
     def optional_integer(self, *keys: str, low: int = 1, high: int = 1 << 40) -> int | None:
-        """Like `integer`, None when absent or null."""
+        """Read like `integer`, None when absent or null."""
         found = self.find(*keys)
         if found is None:
             return None
@@ -92,7 +92,7 @@ class Fields:
         return value
 
     def optional_number(self, *keys: str, low: float = 0.0, high: float = 1e12) -> float | None:
-        """The first present of `keys` as a finite number within bounds, None when absent."""
+        """Return the first present of `keys` as a finite number within bounds, None when absent."""
         found = self.find(*keys)
         if found is None:
             return None
@@ -104,14 +104,14 @@ class Fields:
         return float(value)
 
     def number(self, *keys: str, low: float = 0.0, high: float = 1e12) -> float:
-        """Like `optional_number`, CatalogError when absent."""
+        """Read like `optional_number`, CatalogError when absent."""
         found = self.optional_number(*keys, low=low, high=high)
         if found is None:
             raise CatalogError(self.name(keys[0]), "is missing")
         return found
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false; `default` when absent."""
+        """Return true or false; `default` when absent."""
         value = self.data.get(key)
         if value is None:
             return default
@@ -120,7 +120,7 @@ class Fields:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A non-empty text; `default` when absent, CatalogError when there is no default either."""
+        """Return a non-empty text; `default` when absent, CatalogError when there is no default either."""
         value = self.data.get(key)
         if value is None and default is not None:
             return default
@@ -129,7 +129,7 @@ class Fields:
         return value
 
     def texts(self, *keys: str) -> tuple[str, ...]:
-        """A list of texts; empty when absent."""
+        """Return a list of texts; empty when absent."""
         found = self.find(*keys)
         if found is None:
             return ()
@@ -141,6 +141,6 @@ class Fields:
         return tuple(str(item) for item in items)
 
     def inside(self, key: str) -> "Fields | None":
-        """The object under `key`, None when absent."""
+        """Return the object under `key`, None when absent."""
         value = self.data.get(key)
         return None if value is None else Fields(mapping(value, self.name(key)), self.name(key))

@@ -12,24 +12,24 @@ from shardwright.catalog.fields import Fields, read_data, rows
 from shardwright.catalog.types import GPUProduct, Interconnect
 
 LABEL_TO_VISIBLE_GIB = 0.6
-"""What the driver keeps of the labelled memory where no start-up log states it. Measured: 0.26 (V100-32) to 0.8 GiB
-(A100-80, T4) on eleven products, 0.46 on H100, 0.59 on H200."""
+"""What the driver keeps of the labelled memory where no start-up log states it. Measured: 0.26 (V100-32) to
+0.8 GiB (A100-80, T4) on eleven products, 0.46 on H100, 0.59 on H200."""
 _NOISE = re.compile(r"\(.*?\)|nvidia|amd|tesla|geforce|instinct|[^a-z0-9]")
 
 
 def load_products() -> dict[str, GPUProduct]:
-    """Products by label, short name and alias. Read once. Raises CatalogError naming row and field."""
+    """Return products by label, short name and alias. Read once. Raises CatalogError naming row and field."""
     return dict(_catalogue())
 
 
 def find_product(name: str) -> GPUProduct | None:
-    """The product of a label, short name or common spelling such as "RTX 4090" or "A100-40GB"; None when unknown."""
+    """Return the product of a label, short name or spelling such as "RTX 4090"; None when unknown."""
     exact = _catalogue().get(name)
     return exact if exact is not None else _normalised().get(_key(name))
 
 
 def unknown_product_message(name: str) -> str:
-    """What to say of a GPU that is not known, with the nearest names."""
+    """Say what of a GPU that is not known, with the nearest names."""
     labels = sorted(_catalogue())
     near = get_close_matches(name, labels, n=3, cutoff=0.4)
     hint = f"; the nearest are {', '.join(near)}" if near else ""
@@ -37,10 +37,11 @@ def unknown_product_message(name: str) -> str:
 
 
 def visible_gib(product: GPUProduct, memory_mib: int | None = None) -> float:
-    """GiB that vLLM sees as total memory of a card whose label says `memory_mib`.
+    """Return GiB that vLLM sees as total memory of a card whose label says `memory_mib`.
 
-    The measured figure of the product where there is one; the label's memory less what the driver keeps otherwise. A
-    label below the product's own lowers the figure by the difference, one above it never raises it.
+    The measured figure of the product where there is one; the label's memory less what the driver keeps
+    otherwise. A label below the product's own lowers the figure by the difference, one above it never raises
+    it.
     """
     base = product.visible_gib
     if base is None:
@@ -67,7 +68,7 @@ def _catalogue() -> dict[str, GPUProduct]:
 
 
 def parse_products(data: object) -> dict[str, GPUProduct]:
-    """Products of a parsed `gpu_products.json` by every name. Raises CatalogError naming row and field."""
+    """Return products by every name, or raise CatalogError naming row and field."""
     found: dict[str, GPUProduct] = {}
     for index, item in enumerate(rows(data, "gpu_products.json")):
         product = _product(Fields(item, f"gpu_products.json[{index}]"))

@@ -1,7 +1,8 @@
 """The models the operator knows without a config.json from the user.
 
-Decides which ids are known and what their architecture is: each row of `data/models.json` is a config.json (as its source
-states it) and goes through `config.architecture_from_config`, as a user's own does. Never predicts memory.
+Decides which ids are known and what their architecture is: each row of `data/models.json` is a config.json
+(as its source states it) and goes through `config.architecture_from_config`, as a user's own does. Never
+predicts memory.
 """
 
 from collections.abc import Mapping
@@ -17,17 +18,17 @@ from shardwright.catalog.types import ModelArchitecture
 
 
 def load_models() -> Mapping[str, ModelArchitecture]:
-    """Architectures by model id. Read once. Raises CatalogError naming row and field when the data is wrong."""
+    """Return architectures by id, read once. Wrong data: CatalogError naming row and field."""
     return _catalogue()[0]
 
 
 def incomplete_models() -> Mapping[str, str]:
-    """Models that are known by name only: id to the field that no source stated."""
+    """Return models that are known by name only: id to the field that no source stated."""
     return _catalogue()[1]
 
 
 def unknown_model_message(model_id: str) -> str:
-    """What to say of an id without an architecture: which field is missing, or which known ids look like it."""
+    """Say what of an id without an architecture: which field is missing, or which known ids look like it."""
     missing = incomplete_models().get(model_id)
     if missing is not None:
         return f"{model_id} is known by name only ({missing}): give its config.json"
@@ -42,7 +43,7 @@ def _catalogue() -> tuple[Mapping[str, ModelArchitecture], Mapping[str, str]]:
 
 
 def parse_models(data: object) -> tuple[Mapping[str, ModelArchitecture], Mapping[str, str]]:
-    """Known and incomplete models of a parsed `models.json`. Raises CatalogError naming row and field."""
+    """Return known and incomplete models, or raise CatalogError naming row and field."""
     known: dict[str, ModelArchitecture] = {}
     incomplete: dict[str, str] = {}
     for index, item in enumerate(rows(data, "models.json")):
@@ -71,4 +72,5 @@ def _architecture(row: Fields, model_id: str, source: str) -> ModelArchitecture:
         found = architecture_from_config(model_id, config.data, checkpoint if from_checkpoint else None)
     except CatalogError as error:
         raise CatalogError(f"{row.where} ({model_id}).{error.field}", error.message) from error
-    return replace(found, checkpoint_bytes=checkpoint, source=source)
+    trusted = from_checkpoint or (checkpoint is not None and bool(found.unpredicted))
+    return replace(found, checkpoint_bytes=checkpoint, weights_from_checkpoint=trusted, source=source)

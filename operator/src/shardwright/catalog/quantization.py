@@ -1,7 +1,7 @@
 """What a checkpoint's quantization_config says, as a number format.
 
-Decides the format, its block or group, and which modules stay in 16 bit. Never guesses: a method that is not known here
-is `Unknown`, and its memory then needs the checkpoint's bytes.
+Decides the format, its block or group, and which modules stay in 16 bit. Never guesses: a method that is not
+known here is `Unknown`, and its memory then needs the checkpoint's bytes.
 """
 
 from shardwright.catalog.errors import CatalogError
@@ -41,18 +41,19 @@ _MODELOPT = {
 }
 _IGNORED = ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules", "llm_int8_skip_modules")
 DEFAULT_GROUP = 128
-"""Group of AWQ, GPTQ and w4a16 checkpoints when the config does not say; what their tools write by default."""
+"""Group of AWQ, GPTQ and w4a16 checkpoints when the config does not say; what their tools write by
+default."""
 FP8_BLOCK = (128, 128)
 
 
 def plain(dtype: str | None) -> Quantization:
-    """The format of a checkpoint that is not quantised; BF16 when its dtype is not stated ("auto" loads it so)."""
+    """Return the format of an unquantised checkpoint; BF16 when its dtype is not stated."""
     name = (dtype or "bfloat16").removeprefix("torch.")
     return Quantization(format=_DTYPES.get(name, NumberFormat.UNKNOWN), method=name)
 
 
 def parse(fields: Fields) -> Quantization:
-    """The format in a `quantization_config`. Raises CatalogError for a value of the wrong kind."""
+    """Return the format in a `quantization_config`. Raises CatalogError for a value of the wrong kind."""
     method = _method(fields)
     ignored = tuple(name for key in _IGNORED for name in fields.texts(key))
     if method == "fp8":

@@ -1,7 +1,7 @@
 """The facts that decisions use, as values: model architectures, GPU products, engine version classes.
 
-Decides how a fact is named and in which unit. Never guesses one: what a source does not state is None, and whoever
-needs it must say that it is missing.
+Decides how a fact is named and in which unit. Never guesses one: what a source does not state is None, and
+whoever needs it must say that it is missing.
 """
 
 from dataclasses import dataclass
@@ -62,7 +62,8 @@ class MLAArchitecture:
     v_head_dim: int
     index_heads: int = 0
     index_head_dim: int = 0
-    """Sparse-attention indexer (DeepSeek-V3.2, GLM-5): it keeps its own cache beside the latent one; 0 without."""
+    """Sparse-attention indexer (DeepSeek-V3.2, GLM-5): it keeps its own cache beside the latent one; 0
+    without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +108,15 @@ class ModelArchitecture:
     rotary_dim: int | None = None
     """Rotated part of a head; None: all of it."""
     rotary_cache_positions: int | None = None
-    """Positions of the rotary cache where it is longer than the context (linear scaling); None: the context."""
+    """Positions of the rotary cache where it is longer than the context (linear scaling); None: the
+    context."""
     tower_bytes: int = 0
     """Vision or audio tower and projector, kept whole on every rank."""
     checkpoint_bytes: int | None = None
     """Sum of the checkpoint's weight files, when a source states it."""
     weights_from_checkpoint: bool = False
-    """Whether `checkpoint_bytes` replaces the sum over the dimensions (given by a user, or dimensions that do not say
-    how the checkpoint is quantised)."""
+    """Whether `checkpoint_bytes` replaces the sum over the dimensions (given by a user, or dimensions that do
+    not say how the checkpoint is quantised)."""
     unpredicted: tuple[str, ...] = ()
     """Why its memory cannot be predicted, one sentence each; empty when it can."""
     source: str = ""
@@ -148,7 +150,8 @@ class GPUProduct:
     """What vLLM sees as total memory, when measured; else derived from memory_mib and marked in coverage."""
     interconnect: Interconnect
     island_gpus: int
-    """GPUs of one node that reach each other over NVLink (or XGMI) without a bridge by choice; 1 when none."""
+    """GPUs of one node that reach each other over NVLink (or XGMI) without a bridge by choice; 1 when
+    none."""
     link_gbytes_s: float | None
     pcie_gbytes_s: float | None
     memory_gbytes_s: float | None

@@ -13,8 +13,12 @@ BASE_GIB = 0.053
 TOWER_GIB = 0.245
 """What a multimodal model's profile adds, fitted; the peak of a large image batch can be more."""
 AFTER_POOL_GIB = 1.0
-"""Transient allocations after the pool is taken, at 8192 batched tokens (gpt-oss-20b at 0.95 failed on one)."""
+"""Transient allocations after the pool is taken, at 8192 batched tokens (gpt-oss-20b at 0.95 failed on
+one)."""
 AFTER_POOL_TOKENS = 8192
+SMALL_SAMPLER_BYTES = 14.5
+"""Sampler bytes for each sequence and word from 0.17 on; what an older peak has above it is free after the
+profile."""
 CONTEXT_GIB = 0.51
 """CUDA context and libraries before the engine's own accounting starts, one GPU."""
 TRUSTED_UTILIZATION_PERCENT = 92
@@ -31,8 +35,9 @@ def peak_gib(
 ) -> float:
     """Return GiB of the activation peak on one rank.
 
-    max(c S V, T (3 I / tp + 4 h) 2 B) + 2 B T h + MoE workspace + constant: the sampler's sort over S sequences x V
-    words, paid by the last pipeline stage and the same on every rank (logits are gathered), or the widest layer.
+    max(c S V, T (3 I / tp + 4 h) 2 B) + 2 B T h + MoE workspace + constant: the sampler's sort over S
+    sequences x V words, paid by the last pipeline stage and the same on every rank (logits are gathered), or
+    the widest layer.
     """
     tokens, hidden = limits.max_num_batched_tokens, model.hidden_size
     width = model.intermediate_size
@@ -57,18 +62,25 @@ def _profiled_workspace(model: ModelArchitecture, split: Parallelism, limits: En
 
 
 def after_pool_gib(
-    model: ModelArchitecture, split: Parallelism, limits: EngineLimits, graphs_outside_pool_gib: float
+    model: ModelArchitecture,
+    engine: EngineClass,
+    split: Parallelism,
+    limits: EngineLimits,
+    *,
+    graphs_outside_gib: float,
 ) -> float:
-    """Return GiB that start-up takes outside the utilisation budget: graphs, transients, mxfp4 expert buffers.
+    """Return GiB that start-up takes outside the utilisation budget: graphs, transients, mxfp4 buffers.
 
-    gpt-oss captures twice the usual graph sizes and its expert buffers are not in the profile (2.87 GiB printed, 2.88
-    predicted without them), so they come on top.
+    gpt-oss captures twice the usual graph sizes and its expert buffers are not in the profile (2.87 GiB
+    printed, 2.88 predicted without them), so they come on top. Where the sampler's peak is that of the torch
+    sort, what it frees after the profile covers all of this but the graphs.
     """
-    need = graphs_outside_pool_gib + AFTER_POOL_GIB * min(
-        1.0, limits.max_num_batched_tokens / AFTER_POOL_TOKENS
-    )
+    tokens = limits.max_num_batched_tokens
+    need = AFTER_POOL_GIB * min(1.0, tokens / AFTER_POOL_TOKENS)
     if model.moe is not None and model.quantization.format is NumberFormat.MXFP4:
         width = model.moe.expert_intermediate_size / (1 if split.expert else split.tensor)
-        rows = limits.max_num_batched_tokens * model.moe.experts_per_token
-        need += graphs_outside_pool_gib + rows * (3 * width + model.hidden_size) * 2 / GIB
-    return need
+        rows = tokens * model.moe.experts_per_token
+        need += graphs_outside_gib + rows * (3 * width + model.hidden_size) * 2 / GIB
+    freed = max(0.0, engine.sampler_bytes_per_seq_vocab - SMALL_SAMPLER_BYTES)
+    need -= freed * limits.max_num_seqs * model.vocab_size / GIB
+    return graphs_outside_gib + max(0.0, need)

@@ -1,9 +1,10 @@
 """Bytes of KV cache for tokens and requests.
 
-Decides the rate of a token on one rank, what one request of a length holds, and the longest request a pool holds. Never
-decides how large the pool is.
+Decides the rate of a token on one rank, what one request of a length holds, and the longest request a pool
+holds. Never decides how large the pool is.
 
-Sources: vLLM's KVCacheSpec of each attention kind; rates agree with 184 measured pools (median error 0.00 %, P90 0.08 %).
+Sources: vLLM's KVCacheSpec of each attention kind; rates agree with 184 measured pools (median error 0.00 %,
+P90 0.08 %).
 """
 
 from math import ceil, inf
@@ -14,11 +15,14 @@ from shardwright.planner.weights import Stage, kv_heads_per_rank
 
 BLOCK_TOKENS = 16
 INDEX_SCALE_BYTES = 4
-"""A sparse-attention indexer caches one FP8 key of index_head_dim bytes and a 4-byte scale for each layer and token."""
+"""A sparse-attention indexer caches one FP8 key of index_head_dim bytes and a 4-byte scale for each layer and
+token."""
 SPARSE_FP8_BYTES = 656
-"""FP8 cache of sparse MLA: 512 bytes of latent, four 4-byte scales and 64 rotary values in 16 bit (rank 512, rope 64)."""
+"""FP8 cache of sparse MLA: 512 bytes of latent, four 4-byte scales and 64 rotary values in 16 bit (rank 512,
+rope 64)."""
 GROUPS_MERGE_BELOW = 1.25
-"""vLLM makes one group of both kinds of layers, sized by the larger, when their counts differ by less than a quarter."""
+"""vLLM makes one group of both kinds of layers, sized by the larger, when their counts differ by less than a
+quarter."""
 
 
 def is_fp8(limits: EngineLimits) -> bool:
@@ -27,7 +31,7 @@ def is_fp8(limits: EngineLimits) -> bool:
 
 
 def layer_bytes(model: ModelArchitecture, tensor: int, *, fp8: bool) -> float:
-    """Return bytes of one token in one layer on one rank. MLA is replicated on every rank of tensor parallelism."""
+    """Return bytes of one token in one layer on one rank; tensor parallelism does not split MLA."""
     size = 1 if fp8 else 2
     if model.mla is not None:
         latent = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
@@ -41,8 +45,8 @@ def layer_bytes(model: ModelArchitecture, tensor: int, *, fp8: bool) -> float:
 def full_slots(model: ModelArchitecture, stage: Stage) -> tuple[float, float]:
     """Return layer slots of a stage that hold every token, and those that hold only a window.
 
-    Hybrids: vLLM groups layers of a kind into groups of equal size g and pads the last one (Gemma-3-27B: 70 slots for
-    62 layers). Everything else: one slot for each layer.
+    Hybrids: vLLM groups layers of a kind into groups of equal size g and pads the last one (Gemma-3-27B: 70
+    slots for 62 layers). Everything else: one slot for each layer.
     """
     if model.attention is not AttentionKind.SLIDING_HYBRID or model.num_full_attention_layers is None:
         return float(stage.layers), 0.0
@@ -71,9 +75,10 @@ def request_bytes(
 def pool_tokens(
     model: ModelArchitecture, tensor: int, stage: Stage, limits: EngineLimits, pool: float
 ) -> tuple[float, int]:
-    """Return requests of the maximum length that a pool of bytes holds at once, and the tokens vLLM prints for it.
+    """Return requests of the maximum length that a pool of bytes holds, and the tokens vLLM prints.
 
-    For sliding hybrids tokens are concurrency x maximum length, as newer vLLM prints (vllm-project/vllm#51041).
+    For sliding hybrids tokens are concurrency x maximum length, as newer vLLM prints
+    (vllm-project/vllm#51041).
     """
     if pool <= 0:
         return 0.0, 0

@@ -1,10 +1,10 @@
 """What the memory model covers, and the reserve it keeps.
 
-Decides the class of a prediction (which measured starts stand behind it) and how much of the predicted cache is not
-promised. Never changes the prediction itself.
+Decides the class of a prediction (which measured starts stand behind it) and how much of the predicted cache
+is not promised. Never changes the prediction itself.
 
-Sources: distribution of predicted minus measured cache over the start-up data (`docs/memory-model.md`): dense NVIDIA
-P95 +0.13 GiB, MLA +1.79, other experts +1.27, MI300X +3.06.
+Sources: distribution of predicted minus measured cache over the start-up data (`docs/memory-model.md`): dense
+NVIDIA P95 +0.13 GiB, MLA +1.79, other experts +1.27, MI300X +3.06.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,13 @@ STATE_GIB = 5.0
 UNCOVERED_FACTOR = 2.0
 """The reserve of a class that no start stands behind."""
 NEWER_ENGINE_SHARE = 0.005
-"""On top, of the budget, where the engine's version class was not measured but its accounting is carried on."""
+"""On top, of the budget, where the engine's version class was not measured but its accounting is carried
+on."""
 
 MEASURED_FAMILIES = frozenset({
-    "llama", "mistral", "mistral3", "mixtral", "qwen2", "qwen2_moe", "qwen2_5_vl", "qwen3", "qwen3_moe", "qwen3_vl_text",
-    "qwen3_vl_moe_text", "gemma", "gemma2", "gemma3", "gemma3_text", "granite", "phi", "phi3", "gpt_oss", "deepseek_v2",
-    "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_vl", "minimax_m2",
+    "llama", "mistral", "mistral3", "mixtral", "qwen2", "qwen2_moe", "qwen2_5_vl", "qwen3", "qwen3_moe",
+    "qwen3_vl_text", "qwen3_vl_moe_text", "gemma", "gemma2", "gemma3", "gemma3_text", "granite", "phi",
+    "phi3", "gpt_oss", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_vl", "minimax_m2",
 })  # fmt: skip
 """model_type of the models with a measured start."""
 
@@ -50,7 +51,9 @@ def coverage(request: MemoryRequest, budget_gib: float) -> Coverage:
     if not request.engine.measured:
         margin += NEWER_ENGINE_SHARE * budget_gib
         name += f", engine {_version(request)} not measured (accounting of 0.20)"
-        notes.append("No start of this engine version was measured: the accounting of 0.20 is carried on, with more reserve.")
+        notes.append(
+            "No start of this engine version was measured: that of 0.20 is carried on, with more reserve."
+        )
     if request.gpu.visible_gib is None and request.visible_gib is None:
         margin += NEWER_ENGINE_SHARE * budget_gib
         name += f", visible memory of {request.gpu.short_name} not measured"

@@ -1,7 +1,8 @@
 """Whether an engine will start, and with how much KV cache.
 
-Decides the memory bill of the fullest GPU of a replica as vLLM itself keeps it: cache = utilisation x visible memory -
-weights - non-torch - activation peak - (from 0.20 on) CUDA graphs. Never decides which arrangement is better.
+Decides the memory bill of the fullest GPU of a replica as vLLM itself keeps it: cache = utilisation x visible
+memory - weights - non-torch - activation peak - (from 0.20 on) CUDA graphs. Never decides which arrangement
+is better.
 
 Sources and measured errors: `docs/memory-model.md`.
 """
@@ -23,8 +24,6 @@ from shardwright.planner.types import (
     Verdict,
 )
 
-LORA_NOTE = "Adapters, speculative decoding and large image batches are not in the bill."
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
@@ -38,12 +37,23 @@ class _Stage:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Account:
+    """What all ranks share, in GiB."""
+
+    total: float
+    budget: float
+    non_torch: float
+    graphs: float
+    margin: float
+
+
 @lru_cache(maxsize=8192)
 def estimate(request: MemoryRequest) -> MemoryEstimate:
     """Return the memory bill and verdict of an arrangement.
 
-    The figures are of the pipeline stage that holds the fewest tokens, as vLLM takes the smallest. `verdict` counts on
-    the pool less the margin. Pure; results are cached by value.
+    The figures are of the pipeline stage that holds the fewest tokens, as vLLM takes the smallest. `verdict`
+    counts on the pool less the margin. Pure; results are cached by value.
     """
     total = request.visible_gib if request.visible_gib is not None else visible_gib(request.gpu)
     budget = total * request.limits.gpu_memory_utilization_percent / 100
@@ -75,7 +85,11 @@ def estimate(request: MemoryRequest) -> MemoryEstimate:
         max_concurrency=worst.concurrency,
         kv_bytes_per_token_per_gpu=need / limits.max_model_len,
         largest_model_len=kv.longest_request(model, tensor, worst.stage, limits, promised),
-        bill=_bill(request, total, budget, worst, non_torch, graphs, known.margin_gib),
+        bill=_bill(
+            request,
+            _Account(total=total, budget=budget, non_torch=non_torch, graphs=graphs, margin=known.margin_gib),
+            worst,
+        ),
         notes=_notes(request, known, worst.pool, need / GIB, room),
     )
 
@@ -123,7 +137,11 @@ def _room_outside_gib(request: MemoryRequest, total: float, graphs: float) -> fl
     outside = total * (100 - percent) / 100 - activation.CONTEXT_GIB
     graphs_outside = 0.0 if request.engine.subtracts_cuda_graphs else graphs
     need = activation.after_pool_gib(
-        request.architecture, request.parallelism, request.limits, graphs_outside
+        request.architecture,
+        request.engine,
+        request.parallelism,
+        request.limits,
+        graphs_outside_gib=graphs_outside,
     )
     return outside - need
 
@@ -141,37 +159,29 @@ def _phrase(model: ModelArchitecture, known: Coverage) -> str:
     return f"not predicted: {'; '.join(model.unpredicted)}" if model.unpredicted else known.phrase
 
 
-def _bill(
-    request: MemoryRequest,
-    total: float,
-    budget: float,
-    worst: _Stage,
-    non_torch: float,
-    graphs: float,
-    margin: float,
-) -> tuple[BillItem, ...]:
-    limits, split, engine = request.limits, request.parallelism, request.engine
-    outside = not engine.subtracts_cuda_graphs
+def _bill(request: MemoryRequest, account: _Account, worst: _Stage) -> tuple[BillItem, ...]:
+    limits, split, graphs = request.limits, request.parallelism, account.graphs
+    percent = limits.gpu_memory_utilization_percent
+    outside = not request.engine.subtracts_cuda_graphs
+    taken = f"{graphs:.2f} GiB, taken after the pool before vLLM 0.20."
+    sampler = f"The sampler sorts {limits.max_num_seqs} sequences x {request.architecture.vocab_size} words"
     return (
-        _line("Visible memory", total, f"What vLLM sees of a {request.gpu.short_name}, less than the marketing size."),
+        _line("Visible memory", account.total, f"What vLLM sees of a {request.gpu.short_name}."),
         _line(
-            "Outside the budget", budget - total, f"gpu-memory-utilization is {limits.gpu_memory_utilization_percent} %."
+            "Outside the budget", account.budget - account.total, f"gpu-memory-utilization is {percent} %."
         ),
         _line("Weights", -worst.weights, _weights_why(request.architecture, split, worst.stage)),
         _line(
             "Activation peak",
             -worst.activation,
-            f"The sampler sorts {limits.max_num_seqs} sequences x {request.architecture.vocab_size} words; a layer "
-            f"holds {limits.max_num_batched_tokens} tokens.",
+            f"{sampler}; a layer holds {limits.max_num_batched_tokens} tokens.",
         ),
-        _line("Non-torch", -non_torch, "NCCL and kernels' own buffers, by engine version and parallelism."),
         _line(
-            "CUDA graphs",
-            0.0 if outside else -graphs,
-            f"{graphs:.2f} GiB, taken after the pool before vLLM 0.20." if outside else "Reserved before the pool is taken.",
+            "Non-torch", -account.non_torch, "NCCL's and kernels' own buffers, by version and parallelism."
         ),
+        _line("CUDA graphs", 0.0 if outside else -graphs, taken if outside else "Reserved before the pool."),
         _line("KV cache", worst.pool, "What is left."),
-        _line("Margin", -margin, "Reserve of the class: not promised to anyone."),
+        _line("Margin", -account.margin, "Reserve of the class, promised to nobody."),
     )
 
 
@@ -185,9 +195,7 @@ def _weights_why(model: ModelArchitecture, split: Parallelism, stage: weights.St
     return f"{model.quantization.format} weights by {source}, split over {split}{part}."
 
 
-def _notes(
-    request: MemoryRequest, known: Coverage, pool: float, need: float, room: float
-) -> tuple[str, ...]:
+def _notes(request: MemoryRequest, known: Coverage, pool: float, need: float, room: float) -> tuple[str, ...]:
     notes = list(known.notes)
     model, limits = request.architecture, request.limits
     if room < 0:

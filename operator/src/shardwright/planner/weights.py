@@ -1,10 +1,10 @@
 """Bytes of weights on one rank.
 
-Decides how the tensors of a checkpoint are split over tensor, pipeline, data and expert parallelism, in which bytes they
-are stored, and what the allocator adds. Never decides whether they fit.
+Decides how the tensors of a checkpoint are split over tensor, pipeline, data and expert parallelism, in which
+bytes they are stored, and what the allocator adds. Never decides whether they fit.
 
-Sources: the parameter layout of each family's config.json; vLLM's sharding of linear layers, embeddings and experts; the
-CUDA caching allocator's rounding, checked against 100 measured starts (median error 0.03 %).
+Sources: the parameter layout of each family's config.json; vLLM's sharding of linear layers, embeddings and
+experts; the CUDA caching allocator's rounding, checked against 100 measured starts (median error 0.03 %).
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,18 @@ from shardwright.planner.types import Parallelism
 MIB = 1 << 20
 SIXTEEN_BIT = 2.0
 ROUNDED_ABOVE = 10 * MIB
-"""The CUDA caching allocator gives a request of at least 10 MiB a segment in steps of 2 MiB and splits off the rest only
-when more than 1 MiB would remain (PyTorch, CUDACachingAllocator: kMinLargeAlloc, kRoundLarge, kSmallSize)."""
+"""The CUDA caching allocator gives a request of at least 10 MiB a segment in steps of 2 MiB and splits off
+the rest only when more than 1 MiB would remain (PyTorch, CUDACachingAllocator: kMinLargeAlloc, kRoundLarge,
+kSmallSize)."""
 VOCAB_PADDING = 64
 """vLLM pads embedding and output rows to a multiple of 64."""
 ROCM_MOE_16BIT = 1.375
-"""ROCm pads unquantised experts: Qwen3-VL-30B takes 79.29 GiB on MI300X and 58.23 on H200, Maverick 126.7 and 93.8."""
+"""ROCm pads unquantised experts: Qwen3-VL-30B takes 79.29 GiB on MI300X and 58.23 on H200, Maverick 126.7 and
+93.8."""
 MXFP4_WIDTH_STEP = 128
 MXFP4_HIDDEN_STEP = 256
-"""mxfp4 kernels pad an expert's width per rank to 128 and the hidden size to 256 (gpt-oss-120b: 65.97 GiB measured)."""
+"""mxfp4 kernels pad an expert's width per rank to 128 and the hidden size to 256 (gpt-oss-120b: 65.97 GiB
+measured)."""
 
 _BYTES = {
     NumberFormat.BF16: SIXTEEN_BIT,
@@ -64,6 +67,7 @@ class Stage:
 class _Sum:
     """A running sum of tensors as the allocator counts them, and as a checkpoint stores them."""
 
+    quantized: Quantization
     allocated: float = 0.0
     stored: float = 0.0
 
@@ -71,6 +75,13 @@ class _Sum:
         """Count `times` tensors of `size` bytes."""
         self.stored += size * times
         self.allocated += allocated(size) * times
+
+    def linear(self, module: str, out: float, width: float, times: int) -> None:
+        """Count linear layers; per-channel scales are 4 bytes for each output row of an 8-bit format."""
+        each = bytes_per_weight(self.quantized, module, width)
+        self.add(out * width * each, times)
+        if each == 1.0 and self.quantized.block is None and self.quantized.group_size is None:
+            self.add(out * 4.0, times)
 
 
 def allocated(size: float) -> float:
@@ -82,7 +93,7 @@ def allocated(size: float) -> float:
 
 
 def stages(layers: int, pipeline: int) -> tuple[Stage, ...]:
-    """Return the stages as vLLM cuts them: equal parts, the remainder going to the last but one and before it."""
+    """Return the stages as vLLM cuts them: equal parts, the remainder from the last but one backwards."""
     base, rest = divmod(layers, pipeline)
     counts = [base] * pipeline
     for index in range(2, rest + 2):
@@ -95,8 +106,8 @@ def stages(layers: int, pipeline: int) -> tuple[Stage, ...]:
 
 
 def stage_bytes(model: ModelArchitecture, split: Parallelism, stage: Stage, *, amd: bool) -> float:
-    """Return bytes of weights on one rank of `stage`, allocator rounding, rotary cache and tower included."""
-    total = _Sum()
+    """Return bytes of weights on one rank of `stage`, with rounding, rotary cache and tower."""
+    total = _Sum(model.quantization)
     _outer(model, split, stage, total)
     moe_layers = _moe_layers(model, stage)
     _attention(model, split.tensor, stage.layers, total)
@@ -111,10 +122,10 @@ def stage_bytes(model: ModelArchitecture, split: Parallelism, stage: Stage, *, a
 
 
 def checkpoint_bytes(model: ModelArchitecture) -> float:
-    """Return the bytes of all tensors on disk by the dimensions: no padding, slack, rotary cache or copies."""
+    """Return the bytes of all tensors on disk by the dimensions: no padding, slack or copies."""
     whole = Parallelism()
     stage = Stage(first=True, last=True, start=0, layers=model.num_layers)
-    total = _Sum()
+    total = _Sum(model.quantization)
     _outer(model, whole, stage, total)
     moe_layers = _moe_layers(model, stage)
     _attention(model, 1, model.num_layers, total)
@@ -125,7 +136,7 @@ def checkpoint_bytes(model: ModelArchitecture) -> float:
 
 
 def _outer(model: ModelArchitecture, split: Parallelism, stage: Stage, total: _Sum) -> None:
-    """Embedding on the first stage, output on the last one; one matrix when they are tied and on one stage."""
+    """Embedding on the first stage, output on the last; one matrix when tied and on one stage."""
     rows = ceil(model.vocab_size / VOCAB_PADDING) * VOCAB_PADDING
     matrix = ceil(rows / split.tensor) * model.hidden_size
     head = bytes_per_weight(model.quantization, "head", model.hidden_size)
@@ -136,53 +147,45 @@ def _outer(model: ModelArchitecture, split: Parallelism, stage: Stage, total: _S
     total.add(2 * model.hidden_size * SIXTEEN_BIT, stage.layers)
 
 
-def _linear(total: _Sum, quantized: Quantization, module: str, out: float, width: float, times: int) -> None:
-    """Add a linear layer; per-channel scales are 4 bytes for each output row of an 8-bit format."""
-    each = bytes_per_weight(quantized, module, width)
-    total.add(out * width * each, times)
-    if each == 1.0 and quantized.block is None and quantized.group_size is None:
-        total.add(out * 4.0, times)
-
-
 def _attention(model: ModelArchitecture, tensor: int, layers: int, total: _Sum) -> None:
     if model.mla is not None:
         _mla(model, tensor, layers, total)
         return
-    quantized, hidden = model.quantization, model.hidden_size
+    hidden = model.hidden_size
     query = model.num_attention_heads * model.head_dim / tensor
     kv = 2 * kv_heads_per_rank(model.num_kv_heads, tensor) * model.head_dim
-    _linear(total, quantized, "attention", query + kv, hidden, layers)
-    _linear(total, quantized, "attention", hidden, query, layers)
+    total.linear("attention", query + kv, hidden, layers)
+    total.linear("attention", hidden, query, layers)
     if model.attention_bias:
         total.add((query + kv) * SIXTEEN_BIT, layers)
 
 
 def _mla(model: ModelArchitecture, tensor: int, layers: int, total: _Sum) -> None:
     """Down-projections whole on every rank, up-projections and output by heads."""
-    mla, quantized, hidden = model.mla, model.quantization, model.hidden_size
+    mla, hidden = model.mla, model.hidden_size
     assert mla is not None
     heads = model.num_attention_heads / tensor
     query = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
     down = mla.kv_lora_rank + mla.qk_rope_head_dim
     if mla.q_lora_rank is None:
-        _linear(total, quantized, "attention", query, hidden, layers)
+        total.linear("attention", query, hidden, layers)
     else:
         down += mla.q_lora_rank
-        _linear(total, quantized, "attention", query, mla.q_lora_rank, layers)
-    _linear(total, quantized, "attention", down, hidden, layers)
+        total.linear("attention", query, mla.q_lora_rank, layers)
+    total.linear("attention", down, hidden, layers)
     up = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-    _linear(total, quantized, "attention", up, mla.kv_lora_rank, layers)
-    _linear(total, quantized, "attention", hidden, heads * mla.v_head_dim, layers)
+    total.linear("attention", up, mla.kv_lora_rank, layers)
+    total.linear("attention", hidden, heads * mla.v_head_dim, layers)
     if mla.index_heads:
         index = mla.index_heads * mla.index_head_dim
-        _linear(total, quantized, "attention", index, mla.q_lora_rank or hidden, layers)
+        total.linear("attention", index, mla.q_lora_rank or hidden, layers)
         total.add((mla.index_head_dim + mla.index_heads) * hidden * SIXTEEN_BIT, layers)
 
 
 def _mlp(model: ModelArchitecture, module: str, width: float, layers: int, total: _Sum) -> None:
     hidden = model.hidden_size
-    _linear(total, model.quantization, module, (2 if model.gated_mlp else 1) * width, hidden, layers)
-    _linear(total, model.quantization, module, hidden, width, layers)
+    total.linear(module, (2 if model.gated_mlp else 1) * width, hidden, layers)
+    total.linear(module, hidden, width, layers)
 
 
 def _dense_mlp(model: ModelArchitecture, tensor: int, layers: int, total: _Sum) -> None:
@@ -193,7 +196,7 @@ def _dense_mlp(model: ModelArchitecture, tensor: int, layers: int, total: _Sum) 
 def _experts(
     model: ModelArchitecture, split: Parallelism, layers: int, total: _Sum, *, amd: bool, padded: bool = True
 ) -> None:
-    """Experts spread over tensor x data ranks: by width, or whole ones with expert parallelism. Router whole."""
+    """Experts over tensor x data ranks: by width, or whole ones with expert parallelism."""
     moe = model.moe
     assert moe is not None
     ranks = split.tensor * split.data
@@ -229,7 +232,7 @@ def _moe_layers(model: ModelArchitecture, stage: Stage) -> int:
 
 
 def _extras(model: ModelArchitecture, tensor: int, stage: Stage) -> float:
-    """Rotary cache (once a rank), the tower on the first stage, and MLA's second 16-bit copy of the up-projection."""
+    """Rotary cache, tower (first stage) and the second 16-bit copy of MLA's up-projection."""
     rotary = model.mla.qk_rope_head_dim if model.mla else model.rotary_dim or model.head_dim
     extra = (model.rotary_cache_positions or model.max_position_embeddings) * rotary * SIXTEEN_BIT
     if stage.first:
@@ -265,7 +268,7 @@ def bytes_per_weight(quantized: Quantization, module: str, width: float) -> floa
 
 
 def _kept_in_16_bit(quantized: Quantization, module: str) -> bool:
-    """Whether the checkpoint leaves a kind of module unquantised; the output matrix always is in vLLM's loaders."""
+    """Whether a kind of module is left unquantised; vLLM's loaders never quantise the output matrix."""
     if module == "head":
         return True
     if quantized.format is NumberFormat.MXFP4 and module != "experts":
