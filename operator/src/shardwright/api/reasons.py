@@ -1,7 +1,7 @@
 """Every reason a user can see, each with one sentence that says what to do next.
 
-Decides the vocabulary of conditions, candidates and events. Never decides which one applies. `docs/reasons.md` is
-generated from this table and a test holds the two together.
+Decides the vocabulary of conditions, candidates and events. Never decides which one applies.
+`docs/reasons.md` is generated from this table and a test holds the two together.
 """
 
 from enum import StrEnum
@@ -101,6 +101,10 @@ class CandidateReason(StrEnum):
     NEEDS_MULTI_NODE = "NeedsMultiNode"
     NO_ROOM_NOW = "NoRoomNow"
     UNVALIDATED = "Unvalidated"
+    CONTEXT_TOO_LONG = "ContextTooLong"
+    DRIVER_TOO_OLD = "DriverTooOld"
+    RANKED_LOWER = "RankedLower"
+    """It fits at the same cost, but a rule that its sentence names puts another first."""
 
 
 CANDIDATE_SENTENCES: dict[CandidateReason, str] = {}

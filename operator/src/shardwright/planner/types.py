@@ -10,7 +10,7 @@ from enum import StrEnum
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.reasons import CandidateReason, Reason
 from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture
-from shardwright.topology.types import Pool, Resources
+from shardwright.topology.types import Pool, Resources, Slot
 
 GIB = 1 << 30
 
@@ -184,6 +184,12 @@ class Plan:
     min_gpu_memory_mib: int = 0
     nodes_gpus: int = 0
     """GPUs a node must have for the affinity rule: at least this many."""
+    most_node_gpus: int = 0
+    """GPUs that a node may have at most for the affinity rule, where larger nodes could split an island; 0: any."""
+    min_driver_major: int = 0
+    """Oldest driver branch for the affinity rule; set only when a node of this product has an older one."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of this plan, one sentence each."""
 
     @property
     def gpus_per_replica(self) -> int:
@@ -207,3 +213,23 @@ class NoPlan:
 
 
 Decision = Plan | NoPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where replicas of a plan have room now."""
+
+    wanted: int
+    slots: tuple[Slot, ...]
+    """One for each replica that has room."""
+    stranded_gpus: int
+    """Free GPUs on nodes of this kind that are too few on their node for one more replica."""
+    obstacle: str = ""
+    """Why the next replica has no room, as a sentence; empty when all have."""
+    holders: tuple[tuple[str, int], ...] = ()
+    """Who holds GPUs on nodes of this kind: (name, GPUs), largest first."""
+
+    @property
+    def placed(self) -> int:
+        """How many replicas have room."""
+        return len(self.slots)

@@ -1,0 +1,186 @@
+"""Which arrangements are considered, in the order of the questions: one GPU, island, node, several nodes.
+
+Decides what is tried for one checkpoint on one GPU product, and which of what fits is the best there. Never
+compares products: that is `choice`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright.api.reasons import CandidateReason
+from shardwright.planner.legality import (
+    format_problem,
+    illegality,
+    image_problem,
+    is_power_of_two,
+    tensor_degrees,
+)
+from shardwright.planner.offers import Offer
+from shardwright.planner.trial import Fit, Question, failure, judge, judge_group
+from shardwright.planner.types import Candidate, ModelChoice, Parallelism
+
+MOST_GROUP_NODES = 8
+"""The largest group of nodes that is named when one node is not enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Everything tried for one checkpoint on one product."""
+
+    model: ModelChoice
+    offer: Offer
+    fits: tuple[Fit, ...]
+    losers: tuple[Candidate, ...]
+    group: Candidate | None = None
+    """The smallest group of nodes that would hold it, when no single node does."""
+
+    @property
+    def best(self) -> Fit | None:
+        """The best fit on this product."""
+        return min(self.fits, key=preference, default=None)
+
+
+def preference(fit: Fit) -> tuple[object, ...]:
+    """Order of what fits on one product: the full context, then the earlier question, then the fewest GPUs.
+
+    Within an island a power of two ranks before other degrees, and plain tensor parallelism before expert
+    parallelism. Beyond an island, pipeline stages rank before as many ranks over PCIe: they send far less
+    between GPUs.
+    """
+    parallelism = fit.parallelism
+    context = -fit.limits.max_model_len if fit.clamped else 0
+    plain = (not parallelism.expert, is_power_of_two(parallelism.tensor)) if fit.step < 2 else (True, True)
+    return (
+        fit.clamped, context, fit.step, not plain[0], not plain[1], fit.gpus, parallelism.expert,
+        not fit.within_island, -parallelism.tensor,
+    )  # fmt: skip
+
+
+def survey(question: Question, model: ModelChoice, offer: Offer) -> Survey:
+    """Try the arrangements of one checkpoint on one product."""
+    refusal = _refused_outright(question, model, offer)
+    if refusal is not None:
+        return Survey(model=model, offer=offer, fits=(), losers=(refusal,))
+    outcomes = list(_inside_one_stage(question, model, offer))
+    if not any(isinstance(o, Fit) and o.step < 2 and not o.clamped for o in outcomes):
+        outcomes.extend(_over_stages(question, model, offer))
+    fits = tuple(o for o in outcomes if isinstance(o, Fit))
+    losers = tuple(o for o in outcomes if isinstance(o, Candidate))
+    group = None if fits else _over_nodes(question, model, offer)
+    return Survey(model=model, offer=offer, fits=fits, losers=losers, group=group)
+
+
+def _refused_outright(question: Question, model: ModelChoice, offer: Offer) -> Candidate | None:
+    """Refuse a product on which no arrangement of this checkpoint can run."""
+    one, architecture, gpu = Parallelism(), model.architecture, offer.product
+    own_image = bool(question.spec.engine and question.spec.engine.image)
+    problem = format_problem(architecture, gpu) or ("" if own_image else image_problem(question.engine, gpu))
+    if problem:
+        return failure(model, offer, one, CandidateReason.NUMBER_FORMAT_UNSUPPORTED, problem)
+    asked = question.resolved.max_context_tokens or 0
+    if asked > architecture.max_position_embeddings:
+        return failure(
+            model, offer, one, CandidateReason.CONTEXT_TOO_LONG,
+            f"it was trained for {architecture.max_position_embeddings} tokens and {asked} are asked for",
+        )  # fmt: skip
+    if not offer.nodes:
+        oldest = min(n.driver_major or 0 for n in offer.old_driver)
+        return failure(
+            model, offer, one, CandidateReason.DRIVER_TOO_OLD,
+            f"its nodes run driver {oldest} and this engine version's image needs {offer.min_driver}: "
+            "update the "
+            "driver, or write an engine.version or engine.image built for an older CUDA",
+        )  # fmt: skip
+    return None
+
+
+def _inside_one_stage(question: Question, model: ModelChoice, offer: Offer) -> Iterator[Candidate | Fit]:
+    """Tensor parallelism alone: every power of two in a node, and the other degrees that are legal."""
+    pins = question.spec.parallelism
+    if pins is not None and (pins.pipeline or 1) > 1:
+        return
+    pinned = pins.tensor if pins else None
+    largest = offer.node_gpus
+    degrees = {1 << n for n in range(largest.bit_length()) if 1 << n <= largest}
+    degrees |= set(tensor_degrees(model.architecture, largest))
+    degrees |= {pinned} if pinned else set()
+    for degree in sorted(degrees):
+        if pinned is not None and degree != pinned:
+            yield failure(
+                model, offer, Parallelism(tensor=degree), CandidateReason.NOT_PINNED,
+                f"parallelism.tensor is {pinned}",
+            )  # fmt: skip
+            continue
+        yield from _with_and_without_experts(question, model, offer, degree)
+
+
+def _with_and_without_experts(
+    question: Question, model: ModelChoice, offer: Offer, degree: int
+) -> Iterator[Candidate | Fit]:
+    plain, choice = Parallelism(tensor=degree), question.resolved.expert
+    experts = model.architecture.moe is not None and degree > 1 and choice != "Disabled"
+    if experts and choice == "Enabled":
+        yield failure(model, offer, plain, CandidateReason.NOT_PINNED, "parallelism.expert is Enabled")
+    else:
+        yield judge(question, model, offer, plain)
+    if experts:
+        yield judge(question, model, offer, Parallelism(tensor=degree, expert=True))
+
+
+def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterator[Candidate | Fit]:
+    """Pipeline stages over the islands of one node, the fewest GPUs first, until something fits."""
+    pins, island = question.spec.parallelism, max(1, offer.island_gpus)
+    pinned_tensor, pinned_pipeline = (pins.tensor, pins.pipeline) if pins else (None, None)
+    if pinned_pipeline == 1:
+        return
+    tensors = [pinned_tensor] if pinned_tensor else tensor_degrees(model.architecture, island)
+    pairs = [
+        (tp * pp, -tp, tp, pp)
+        for tp in tensors
+        for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, offer.node_gpus // tp + 1))
+    ]
+    found = 0
+    for gpus, _, tp, pp in sorted(pairs):
+        if found and gpus > found:
+            return
+        expert = question.resolved.expert == "Enabled" and model.architecture.moe is not None and tp > 1
+        outcome = judge(question, model, offer, Parallelism(tensor=tp, pipeline=pp, expert=expert))
+        yield outcome
+        if isinstance(outcome, Fit) and not outcome.clamped:
+            found = found or gpus
+
+
+def _over_nodes(question: Question, model: ModelChoice, offer: Offer) -> Candidate | None:
+    """Name the smallest group of whole nodes that would hold it: TP in an island, PP over the rest."""
+    pins = question.spec.parallelism
+    legal = tensor_degrees(model.architecture, max(1, offer.island_gpus))
+    widest = max((tp for tp in legal if is_power_of_two(tp) and offer.node_gpus % tp == 0), default=1)
+    tensor = (pins.tensor if pins else None) or widest
+    stages = offer.node_gpus // tensor
+    if stages < 1 or illegality(model.architecture, Parallelism(tensor=tensor)):
+        return None
+    for nodes in range(2, MOST_GROUP_NODES + 1):
+        parallelism = Parallelism(tensor=tensor, pipeline=stages * nodes)
+        if pins is not None and pins.pipeline not in {None, parallelism.pipeline}:
+            continue
+        if judge_group(question, model, offer, parallelism):
+            return _group(question, model, offer, parallelism, nodes=nodes)
+    return None
+
+
+def _group(
+    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, nodes: int
+) -> Candidate:
+    have = len(offer.holding(offer.node_gpus))
+    also = []
+    if have < nodes:
+        also.append(f"the pool has {have} such node{'' if have == 1 else 's'}")
+    if parallelism.gpus > question.max_gpus:
+        also.append(f"pool.maxGPUs is {question.max_gpus}")
+    tail = f"; {' and '.join(also)}" if also else ""
+    return failure(
+        model, offer, parallelism, CandidateReason.NEEDS_MULTI_NODE,
+        f"it takes a group of {nodes} nodes with {offer.node_gpus} {offer.product.short_name} each "
+        f"({parallelism}, "
+        f"{parallelism.gpus} GPUs a replica), and groups that span nodes are not implemented yet{tail}",
+    )  # fmt: skip

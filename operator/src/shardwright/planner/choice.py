@@ -1,0 +1,199 @@
+"""The decision: which arrangement serves this model in this pool, and what became of every other one.
+
+Decides a Plan or a NoPlan from values alone. Never looks at what is free now (see `placement`): a plan must
+not change because a neighbour's pod came or went.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+from pydantic.main import IncEx
+
+from shardwright.api.defaults import resolve
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.planner.candidates import Survey, survey
+from shardwright.planner.legality import format_note
+from shardwright.planner.offers import offers
+from shardwright.planner.ranking import Cost, cost_of, losers, rank
+from shardwright.planner.refusal import bad_request, empty_pool, nothing_fits
+from shardwright.planner.resources import shm_bytes
+from shardwright.planner.trial import Fit, Question, eligible
+from shardwright.planner.types import Candidate, Decision, Plan, PlanRequest
+
+_DIGEST_FIELDS: Mapping[str, IncEx | bool] = {
+    "model": {
+        "id", "revision", "max_context_tokens", "variants", "quantization", "quantize_at_load",
+        "allowed_kv_cache_dtypes", "cache", "config",
+    },
+    "workload": True, "slo": True, "availability": True, "scaling": True, "replicas": True,
+    "parallelism": True, "pool": True,
+    "engine": {
+        "version", "image", "gpu_memory_utilization_percent", "max_num_seqs", "max_num_batched_tokens",
+        "kv_offload_gib",
+    },
+}  # fmt: skip
+
+
+def spec_digest(spec: LLMServiceSpec) -> str:
+    """Digest the fields of a spec that a decision can depend on."""
+    source = spec.model.source.type if spec.model.source else ""
+    text = spec.model_dump_json(include=_DIGEST_FIELDS, exclude_none=True)
+    return sha256(f"{source}{text}".encode()).hexdigest()[:16]
+
+
+def inputs_digest(request: PlanRequest) -> str:
+    """Digest everything that the decision depends on: spec, models, engine, pool shapes and product facts."""
+    labels = sorted({node.product for node in request.pool.nodes})
+    parts = (
+        spec_digest(request.spec),
+        repr(request.models),
+        repr(request.engine),
+        request.pool.fingerprint,
+        repr([request.products.get(label) for label in labels]),
+    )
+    return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def plan(request: PlanRequest) -> Decision:
+    """Decide. Total: every request has a plan or a reason why there is none.
+
+    The order of the questions is the design's: one GPU; the smallest tensor parallelism in an island;
+    pipeline stages over the islands of a node; a group of nodes, which is named and refused until groups
+    exist.
+    """
+    question = Question(spec=request.spec, resolved=resolve(request.spec), engine=request.engine)
+    digest = inputs_digest(request)
+    refused = bad_request(question, request.models, digest) or empty_pool(
+        question, request.pool, request.products, digest
+    )
+    if refused is not None:
+        return refused
+    own_image = bool(request.spec.engine and request.spec.engine.image)
+    offered = offers(request.pool, request.products, request.engine, own_image=own_image)
+    surveys = [survey(question, model, offer) for model in request.models for offer in offered]
+    best = [(s, s.best) for s in surveys]
+    found = [(s, fit) for s, fit in best if fit is not None]
+    if not found:
+        candidates = [c for s in surveys for c in (*s.losers, *((s.group,) if s.group else ()))]
+        return nothing_fits(question, surveys, candidates, digest)
+    order = {model.model_id: index for index, model in enumerate(request.models)}
+    cost = cost_of([fit for _, fit in found])
+    winner = min((fit for _, fit in found), key=lambda f: rank(f, cost, order[f.model.model_id]))
+    return _plan(question, winner, cost, surveys, digest)
+
+
+def _candidates(winner: Fit, cost: Cost, surveys: Sequence[Survey]) -> tuple[Candidate, ...]:
+    """All candidates, the chosen one first, then those of its product, then by product."""
+    ours: list[Candidate] = []
+    others: list[Candidate] = []
+    for s in surveys:
+        lines = list(s.losers) + ([s.group] if s.group else [])
+        if s.best is not None:
+            lines = losers(s.fits, s.best, winner, cost) + lines
+        same = s.model is winner.model and s.offer is winner.offer
+        (ours if same else others).extend(lines)
+    ours.sort(key=lambda c: (c.reason.value != "Chosen", c.parallelism.gpus))
+    return (*ours, *others)
+
+
+def _binding(winner: Fit, candidates: Sequence[Candidate]) -> str:
+    """Say what decided: why the next smaller arrangement on the same GPU did not do."""
+    if winner.gpus == 1:
+        return f"one {winner.offer.product.short_name} holds the weights and the KV cache that the work needs"
+    smaller = [
+        c
+        for c in candidates
+        if c.product == winner.offer.product.label
+        and c.model_id == winner.model.model_id
+        and c.parallelism.gpus < winner.gpus
+        and c.estimate is not None
+    ]
+    if not smaller:
+        return f"parallelism is pinned to {winner.parallelism}"
+    nearest = max(smaller, key=lambda c: (c.parallelism.gpus, -c.parallelism.pipeline))
+    return f"{nearest.parallelism}: {nearest.message}"
+
+
+def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
+    notes = []
+    need, replicas = fit.demand, question.replicas
+    if fit.clamped_from is not None:
+        notes.append(
+            f"model.maxContextTokens {fit.clamped_from} does not fit in this pool; "
+            f"{fit.limits.max_model_len} is served"
+        )
+    elif question.resolved.max_context_tokens is None:
+        declared = fit.model.architecture.max_position_embeddings
+        if fit.limits.max_model_len < declared:
+            notes.append(
+                f"the model takes {declared} tokens; {fit.limits.max_model_len} fit here and are served: set "
+                "model.maxContextTokens to ask for more GPUs"
+            )
+    if not fit.within_island:
+        notes.append(
+            f"the {fit.parallelism.tensor} tensor ranks have no NVLink for certain and may talk over PCIe: "
+            "expect "
+            "slower tokens"
+        )
+    note = format_note(fit.model.architecture, fit.offer.product)
+    if note:
+        notes.append(note)
+    total = need.concurrency * replicas
+    if " over at most " in need.concurrency_source and need.concurrency * replicas < _stated(
+        need.concurrency_source
+    ):
+        notes.append(
+            f"{replicas} replica{'s' if replicas > 1 else ''} hold {total} requests in flight at once, "
+            "less than "
+            f"stated ({need.concurrency_source}): raise scaling.minReplicas"
+        )
+    return (*notes, *fit.estimate.notes)
+
+
+def _stated(source: str) -> int:
+    return int(source.rsplit(": ", 1)[1].split(" ", 1)[0])
+
+
+def _most_node_gpus(fit: Fit) -> int:
+    """Return the largest node that keeps the island whole, when a larger one of this product would not."""
+    if not fit.within_island or fit.parallelism.tensor == 1:
+        return 0
+    good = {n.name for n in eligible(fit)}
+    others = [n for n in fit.offer.holding(fit.gpus) if n.name not in good]
+    from_switch = fit.offer.product.interconnect.value in {"nvswitch", "rack_nvswitch", "xgmi_full_mesh"}
+    if from_switch and not others:
+        return 0
+    return max(n.labelled_gpus for n in eligible(fit))
+
+
+def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], digest: str) -> Plan:
+    offer = fit.offer
+    candidates = _candidates(fit, cost, surveys)
+    coverage = fit.estimate.coverage
+    if fit.unvalidated and fit.unvalidated != coverage:
+        coverage = f"Unvalidated ({fit.unvalidated}); memory: {coverage}"
+    smallest_memory = min(n.gpu_memory_mib for n in (*offer.nodes, *offer.old_driver))
+    return Plan(
+        model=fit.model,
+        product=offer.product,
+        parallelism=fit.parallelism,
+        limits=fit.limits,
+        estimate=fit.estimate,
+        replicas=question.resolved.scale.planned_replicas,
+        pod_resources=fit.resources,
+        shm_bytes=shm_bytes(fit.parallelism),
+        gpu_resource=eligible(fit)[0].gpu_resource,
+        within_island=fit.within_island,
+        planned_concurrency=fit.demand.concurrency,
+        required_kv_tokens=fit.needed_tokens,
+        context_clamped_from=fit.clamped_from,
+        binding_constraint=_binding(fit, candidates),
+        coverage=coverage,
+        candidates=candidates,
+        inputs_digest=digest,
+        min_gpu_memory_mib=fit.memory_mib if smallest_memory < fit.memory_mib else 0,
+        nodes_gpus=fit.gpus,
+        most_node_gpus=_most_node_gpus(fit),
+        min_driver_major=offer.min_driver,
+        notes=_notes(question, fit),
+    )

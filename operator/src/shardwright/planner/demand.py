@@ -1,0 +1,83 @@
+"""How much KV cache the work needs.
+
+Decides by one rule: the larger of one request of the maximum length and B requests of p95 input plus half of
+p95 output with a shared prefix once. Never multiplies B by the maximum length.
+"""
+
+from dataclasses import dataclass
+
+from shardwright.api.defaults import DEFAULT_CONCURRENCY_PER_REPLICA, Resolved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What one engine must hold, for a given number of requests in flight."""
+
+    concurrency: int
+    """B: requests in flight in one engine."""
+    concurrency_source: str
+    """Where B comes from, for the explanation."""
+    request_tokens: int
+    """Tokens of one request in flight: p95 input and half of p95 output."""
+    shared_prefix_tokens: int
+    floor_tokens: int
+    """The longest request of the workload, p95 input and p95 output: a context below this serves nobody."""
+
+    @property
+    def working_tokens(self) -> int:
+        """Tokens of B requests in flight, the shared prefix once."""
+        own = max(0, self.request_tokens - self.shared_prefix_tokens)
+        return min(self.shared_prefix_tokens, self.request_tokens) + self.concurrency * own
+
+    def required_tokens(self, context_tokens: int) -> int:
+        """Tokens that the KV cache must hold when one request may be `context_tokens` long."""
+        return max(context_tokens, self.working_tokens)
+
+
+def service_concurrency(resolved: Resolved) -> tuple[int | None, str]:
+    """Return the requests in flight of the whole service (None: nothing is said), and where that comes from.
+
+    A rate becomes a number in flight by Little's law: rate times the time that a request stays, which is the
+    TTFT target and the TPOT target for each further token of a median answer.
+    """
+    traffic = resolved.traffic
+    if traffic.concurrency is not None:
+        return traffic.concurrency, "workload.concurrency"
+    if traffic.requests_per_minute is not None:
+        targets = resolved.targets
+        stay_ms = targets.ttft.milliseconds + targets.tpot.milliseconds * max(
+            0, traffic.output_p50_tokens - 1
+        )
+        return max(1, -(-traffic.requests_per_minute * stay_ms // 60_000)), (
+            f"{traffic.requests_per_minute} requests a minute staying {stay_ms / 1000:.1f} s (SLO targets)"
+        )
+    return None, ""
+
+
+def demand(resolved: Resolved, gpus_per_replica: int, max_gpus: int, most_seqs: int) -> Demand:
+    """Compute what one engine of `gpus_per_replica` GPUs must hold.
+
+    More traffic means more replicas, not a larger engine: the service's requests in flight are spread over as
+    many replicas as scaling.maxReplicas and pool.maxGPUs allow, and an engine never runs more than
+    `most_seqs` at once.
+    """
+    traffic, scale = resolved.traffic, resolved.scale
+    total, source = service_concurrency(resolved)
+    if total is None:
+        each, source = DEFAULT_CONCURRENCY_PER_REPLICA, "default: no rate or concurrency is stated"
+    else:
+        by_budget = max(1, max_gpus // max(1, gpus_per_replica))
+        replicas = by_budget if scale.max_replicas is None else min(by_budget, scale.max_replicas)
+        replicas = (
+            scale.planned_replicas if scale.mode == "External" else max(replicas, scale.planned_replicas)
+        )
+        replicas = max(1, replicas)
+        each = -(-total // replicas)
+        source = f"{source}: {total} in flight over at most {replicas} replicas"
+    return Demand(
+        concurrency=max(1, min(each, most_seqs)),
+        concurrency_source=source,
+        request_tokens=traffic.input_p95_tokens + -(-traffic.output_p95_tokens // 2),
+        shared_prefix_tokens=traffic.shared_prefix_tokens,
+        floor_tokens=traffic.input_p95_tokens + traffic.output_p95_tokens,
+    )

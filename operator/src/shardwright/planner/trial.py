@@ -1,0 +1,378 @@
+"""One arrangement put to the test of holding the model and the KV cache that the work needs.
+
+Decides Fit or why not, for one checkpoint, product and parallelism alone, so that each reason can be
+recomputed alone. Never compares arrangements.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from shardwright.api.defaults import Resolved
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.reasons import CandidateReason
+from shardwright.catalog.types import AttentionKind, EngineClass
+from shardwright.planner import memory
+from shardwright.planner.demand import Demand, demand
+from shardwright.planner.legality import illegality, kv_fp8_problem
+from shardwright.planner.limits import kv_dtypes, most_seqs, options
+from shardwright.planner.offers import Offer
+from shardwright.planner.resources import pod_resources
+from shardwright.planner.types import (
+    GIB,
+    Candidate,
+    EngineLimits,
+    MemoryEstimate,
+    MemoryRequest,
+    ModelChoice,
+    Parallelism,
+    Verdict,
+)
+from shardwright.topology.packing import fits as resources_fit
+from shardwright.topology.packing import lacking
+from shardwright.topology.types import PoolNode, Resources
+
+CONTEXT_STEP = 256
+"""A clamped context is a multiple of this, so that it reads as a decision and not as noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a trial is for: the spec with its defaults, and the engine."""
+
+    spec: LLMServiceSpec
+    resolved: Resolved
+    engine: EngineClass
+
+    @property
+    def max_gpus(self) -> int:
+        """The budget."""
+        return self.spec.pool.max_gpus
+
+    @property
+    def replicas(self) -> int:
+        """Replicas that run now; a plan needs room for one even when none runs."""
+        return max(1, self.resolved.scale.planned_replicas)
+
+    @property
+    def policy(self) -> str:
+        """How strictly TP above 1 must stay on NVLink."""
+        return self.resolved.interconnect_policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """An arrangement that holds what the work needs."""
+
+    model: ModelChoice
+    offer: Offer
+    parallelism: Parallelism
+    within_island: bool
+    memory_mib: int
+    limits: EngineLimits
+    estimate: MemoryEstimate
+    demand: Demand
+    resources: Resources
+    needed_tokens: int
+    """KV tokens that the work needs."""
+    clamped_from: int | None
+    step: int
+    """Which question it answers: 0 one GPU, 1 tensor parallelism in an island, 2 stages or unlinked ranks."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.parallelism.gpus
+
+    @property
+    def clamped(self) -> bool:
+        """Whether it holds only a shorter context than was asked for."""
+        return self.clamped_from is not None
+
+    @property
+    def unvalidated(self) -> str:
+        """What no measured row covers in it, as a phrase; empty when all is covered."""
+        parts = []
+        if self.parallelism.pipeline > 1:
+            parts.append("pipeline parallelism")
+        if self.limits.kv_cache_dtype == "fp8":
+            parts.append("FP8 KV cache")
+        if not self.estimate.covered:
+            parts.append(self.estimate.coverage)
+        return ", ".join(parts)
+
+
+def failure(
+    model: ModelChoice, offer: Offer, parallelism: Parallelism, reason: CandidateReason, message: str
+) -> Candidate:
+    """Build a candidate that lost before its memory was counted."""
+    return Candidate(
+        model_id=model.model_id,
+        product=offer.product.label,
+        parallelism=parallelism,
+        reason=reason,
+        message=message,
+    )
+
+
+def judge(question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism) -> Candidate | Fit:
+    """Try one arrangement inside one node of `offer`."""
+    illegal = illegality(model.architecture, parallelism)
+    if illegal:
+        return failure(model, offer, parallelism, CandidateReason.ILLEGAL_TENSOR_PARALLELISM, illegal)
+    if parallelism.gpus > offer.node_gpus:
+        return failure(
+            model, offer, parallelism, CandidateReason.BEYOND_NODE,
+            f"{parallelism.gpus} GPUs are more than a node has ({offer.node_gpus})",
+        )  # fmt: skip
+    within = parallelism.tensor <= max(1, offer.island_gpus)
+    if not within and question.policy == "RequireNVLink":
+        return failure(
+            model, offer, parallelism, CandidateReason.BEYOND_ISLAND,
+            f"{parallelism.tensor} ranks are more than are linked for certain "
+            f"({max(1, offer.island_gpus)}), and "
+            "pool.interconnect.policy is RequireNVLink",
+        )  # fmt: skip
+    outcome = _by_memory_class(question, model, offer, parallelism, within=within)
+    return outcome if isinstance(outcome, Candidate) else _affordable(question, outcome)
+
+
+def judge_group(question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism) -> bool:
+    """Whether an arrangement that spans nodes would hold the work; only memory is counted."""
+    if illegality(model.architecture, parallelism):
+        return False
+    classes = offer.memory_classes()
+    return bool(classes) and isinstance(
+        _fill(question, model, offer, parallelism, memory_mib=classes[-1]), Fit
+    )
+
+
+def _by_memory_class(
+    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, within: bool
+) -> Candidate | Fit:
+    """Take the smallest GPU memory that holds it: that leaves the most nodes to run on."""
+    island = parallelism.tensor if within else 1
+    outcome: Candidate | Fit | None = None
+    for memory_mib in offer.memory_classes():
+        if not offer.holding(parallelism.gpus, memory_mib, island):
+            continue
+        trial = _fill(question, model, offer, parallelism, memory_mib=memory_mib)
+        if isinstance(trial, Fit) and not trial.clamped:
+            return trial
+        if isinstance(trial, Fit) or not isinstance(outcome, Fit):
+            outcome = trial
+    return outcome or failure(
+        model, offer, parallelism, CandidateReason.BEYOND_NODE,
+        f"no node has {parallelism.gpus} GPUs with {island} of them linked",
+    )  # fmt: skip
+
+
+def _affordable(question: Question, fit: Fit) -> Candidate | Fit:
+    """Check budget and node resources of an arrangement that fits by memory."""
+    model, offer, parallelism = fit.model, fit.offer, fit.parallelism
+    total = fit.gpus * question.replicas
+    if total > question.max_gpus:
+        each = (
+            f"{question.replicas} replicas of {fit.gpus} GPUs need" if question.replicas > 1 else "it needs"
+        )
+        return replace(
+            failure(
+                model, offer, parallelism, CandidateReason.OVER_BUDGET,
+                f"it fits, but {each} {total} GPUs and pool.maxGPUs is {question.max_gpus}",
+            ),
+            estimate=fit.estimate,
+            gpus_short=total - question.max_gpus,
+        )  # fmt: skip
+    nodes = eligible(fit)
+    if any(resources_fit(fit.resources, node.capacity) for node in nodes):
+        return fit
+    closest = max(nodes, key=lambda n: (n.capacity.memory_bytes, n.capacity.ephemeral_bytes, n.name))
+    return replace(
+        failure(
+            model, offer, parallelism, CandidateReason.NODE_TOO_SMALL,
+            f"the GPUs hold it, but {closest.name}, the largest node, is too small for its pod: "
+            f"{lacking(fit.resources, closest.capacity)}",
+        ),
+        estimate=fit.estimate,
+    )  # fmt: skip
+
+
+def eligible(fit: Fit) -> tuple[PoolNode, ...]:
+    """Return the nodes that an arrangement may run on, whatever is free on them."""
+    island = fit.parallelism.tensor if fit.within_island else 1
+    return fit.offer.holding(fit.gpus, fit.memory_mib, island)
+
+
+def _fill(
+    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, memory_mib: int
+) -> Candidate | Fit:
+    """Try the engine limits in order until the KV cache is large enough."""
+    trials: list[_Trial] = []
+    for need, limits in _limits(question, offer, parallelism):
+        trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
+        if trial.short_tokens() == 0:
+            return trial.fit(None)
+        trials.append(trial)
+    best = min(trials, key=lambda t: (t.estimate.verdict is Verdict.OUT_OF_MEMORY, t.short_gib()))
+    if question.resolved.max_context_tokens is not None:
+        clamped = [t for t in trials if t.holds_clamped()]
+        if clamped:
+            longest = max(clamped, key=lambda t: t.estimate.largest_model_len)
+            return longest.fit(question.resolved.max_context_tokens)
+    return best.refusal()
+
+
+def _limits(
+    question: Question, offer: Offer, parallelism: Parallelism
+) -> Iterator[tuple[Demand, EngineLimits]]:
+    need = demand(question.resolved, parallelism.gpus, question.max_gpus, most_seqs(question.spec))
+    dtypes = [d for d in kv_dtypes(question.resolved) if d == "auto" or not kv_fp8_problem(offer.product)]
+    for dtype in dtypes or ["auto"]:
+        for limits in options(
+            question.spec, question.resolved, question.engine,
+            gpu=offer.product, concurrency=need.concurrency, kv_dtype=dtype,
+        ):  # fmt: skip
+            yield need, limits
+
+
+class _Trial:
+    """One arrangement with one set of limits."""
+
+    __slots__ = (
+        "_question",
+        "demand",
+        "estimate",
+        "limits",
+        "memory_mib",
+        "model",
+        "offer",
+        "parallelism",
+        "want",
+    )
+
+    def __init__(  # noqa: PLR0917 -- one call site
+        self,
+        question: Question,
+        model: ModelChoice,
+        offer: Offer,
+        parallelism: Parallelism,
+        memory_mib: int,
+        need: Demand,
+        limits: EngineLimits,
+    ) -> None:
+        self._question = question
+        self.model, self.offer, self.parallelism = model, offer, parallelism
+        self.memory_mib, self.demand = memory_mib, need
+        longest = model.architecture.max_position_embeddings
+        self.want = min(longest, question.resolved.max_context_tokens or need.floor_tokens)
+        """The length that must fit: what was asked for, else the longest request of the workload."""
+        self.limits = replace(limits, max_model_len=self.want)
+        self.estimate = self._estimate(self.want)
+
+    def _estimate(self, length: int) -> MemoryEstimate:
+        return memory.estimate(
+            MemoryRequest(
+                architecture=self.model.architecture,
+                gpu=self.offer.product,
+                engine=self._question.engine,
+                parallelism=self.parallelism,
+                limits=replace(self.limits, max_model_len=length),
+                visible_gib=self.offer.visible_gib(self.memory_mib),
+            )
+        )
+
+    def _working_short(self) -> int:
+        """Tokens that B requests in flight lack."""
+        request = min(self.demand.request_tokens, self.model.architecture.max_position_embeddings)
+        if self.model.architecture.attention is AttentionKind.SLIDING_HYBRID:
+            # A hybrid's token count depends on the length that it is asked for.
+            promised, need = self._estimate(request).promised_kv_tokens, self.demand.concurrency * request
+        else:
+            promised, need = self.estimate.promised_kv_tokens, self.demand.working_tokens
+        return max(0, need - promised)
+
+    def short_tokens(self) -> int:
+        """Tokens that are missing for the work; 0 when all is held."""
+        if self.estimate.verdict is not Verdict.FITS:
+            return max(1, self.want - self.estimate.promised_kv_tokens, self._working_short())
+        return self._working_short()
+
+    def short_gib(self) -> float:
+        """GiB that each GPU lacks."""
+        estimate = self.estimate
+        need_gib = self.required_tokens() * estimate.kv_bytes_per_token_per_gpu / GIB
+        return max(0.0, need_gib + estimate.margin_gib - estimate.kv_cache_gib_per_gpu)
+
+    def required_tokens(self) -> int:
+        """Tokens that the KV cache must hold."""
+        return self.demand.required_tokens(self.want)
+
+    def holds_clamped(self) -> bool:
+        """Whether a shorter context than asked for still serves the longest request of the workload."""
+        floor = min(self.want, self.demand.floor_tokens)
+        usable = self.estimate.verdict in {Verdict.FITS, Verdict.TOO_SMALL}
+        longest = self.estimate.largest_model_len // CONTEXT_STEP * CONTEXT_STEP
+        return usable and longest >= floor and self._working_short() == 0
+
+    def fit(self, clamped_from: int | None) -> Fit:
+        """Build the result, with the longest context that fits unless one was asked for."""
+        length = self.want
+        if clamped_from is not None or self._question.resolved.max_context_tokens is None:
+            declared = self.model.architecture.max_position_embeddings
+            longest = self.estimate.largest_model_len
+            if longest < declared:
+                longest = max(length if clamped_from is None else 0, longest // CONTEXT_STEP * CONTEXT_STEP)
+            length = min(declared, longest)
+        estimate = self.estimate if length == self.want else self._estimate(length)
+        within = self.parallelism.tensor <= max(1, self.offer.island_gpus)
+        alone = self.parallelism.pipeline == 1 and (within or self._question.policy == "Any")
+        return Fit(
+            model=self.model,
+            offer=self.offer,
+            parallelism=self.parallelism,
+            within_island=within,
+            step=0 if self.parallelism.gpus == 1 else 1 if alone else 2,
+            memory_mib=self.memory_mib,
+            limits=replace(self.limits, max_model_len=length),
+            estimate=estimate,
+            demand=self.demand,
+            resources=pod_resources(
+                self._question.spec, self._question.resolved, estimate, self.parallelism,
+                stated_checkpoint_bytes=self.model.architecture.checkpoint_bytes,
+            ),
+            needed_tokens=self.demand.required_tokens(self.want if clamped_from is None else length),
+            clamped_from=clamped_from,
+        )  # fmt: skip
+
+    def refusal(self) -> Candidate:
+        """Build the candidate that says what is missing."""
+        estimate = self.estimate
+        short_gib = self.short_gib()
+        if estimate.verdict is Verdict.UNKNOWN:
+            reason, message = (
+                CandidateReason.MEMORY_UNKNOWN,
+                f"its memory cannot be predicted: {estimate.coverage}",
+            )
+        elif estimate.verdict is Verdict.OUT_OF_MEMORY:
+            fixed = estimate.weights_gib_per_gpu + estimate.activation_gib + estimate.non_torch_gib
+            reason = CandidateReason.WEIGHTS_DO_NOT_FIT
+            message = (
+                f"weights {estimate.weights_gib_per_gpu:.1f} GiB, {fixed:.1f} GiB with overheads, on a GPU "
+                "that gives "
+                f"{estimate.visible_gib * self.limits.gpu_memory_utilization_percent / 100:.1f} GiB; "
+                f"{short_gib:.1f} GiB short"
+            )
+        else:
+            reason = CandidateReason.KV_TOO_SMALL
+            message = (
+                f"its KV cache holds {estimate.promised_kv_tokens} tokens for certain and the work needs "
+                f"{self.required_tokens()}; {short_gib:.1f} GiB a GPU short"
+            )
+        return Candidate(
+            model_id=self.model.model_id,
+            product=self.offer.product.label,
+            parallelism=self.parallelism,
+            reason=reason,
+            message=message,
+            estimate=estimate,
+            gib_short=round(short_gib, 2),
+        )
