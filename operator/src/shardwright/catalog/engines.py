@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.fields import Fields, read_data, rows
-from shardwright.catalog.types import EngineClass
+from shardwright.catalog.types import EngineClass, GPUProduct
 
 DEFAULT_ENGINE_VERSION = "0.33.0"
 """What the operator renders when `spec.engine.version` is absent."""
@@ -18,6 +18,8 @@ HISTOGRAM_BUCKETS_SINCE = (0, 32, 0)
 """`--custom-histogram-buckets` is in the flag list of 0.32 and 0.33; earlier versions were not read."""
 SHUTDOWN_TIMEOUT_SINCE = (0, 18, 0)
 """`--shutdown-timeout`: vllm-project/vllm#36666 and #34730."""
+
+CHUNKED_ABOVE, CHUNKED_SINCE = 32768, (0, 5, 4)
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
@@ -54,6 +56,22 @@ def engine_class(version: str = DEFAULT_ENGINE_VERSION) -> EngineClass:
         v1=row.flag("v1", default=True),
         source=row.text("source"),
     )
+
+
+def default_batch(engine: EngineClass, gpu: GPUProduct, max_model_len: int) -> tuple[int, int]:
+    """Return max-num-seqs and max-num-batched-tokens that the engine's API server takes on a device.
+
+    From 160 GiB: 1024 and 16384; from 70 GiB and no A100: 1024 and 8192; else 256 and 2048 (vLLM,
+    get_batch_defaults). The engine before V1 took 256 and a prompt of the maximum length, or 512 tokens where
+    chunked prefill switched itself on (lengths above 32768, from 0.5.4).
+    """
+    if not engine.v1:
+        chunked = max_model_len > CHUNKED_ABOVE and engine.version >= CHUNKED_SINCE
+        return 256, 512 if chunked else max_model_len
+    gib = gpu.memory_mib / 1024
+    if gib >= 160:
+        return 1024, 16384
+    return (1024, 8192) if gib >= 70 and "A100" not in gpu.label else (256, 2048)
 
 
 @lru_cache(maxsize=1)

@@ -187,3 +187,44 @@ def _scheme(group: Fields, shape: str) -> tuple[NumberFormat, int | None, tuple[
     if "mxfp4" in (shape or group.text("format", "")):
         return NumberFormat.MXFP4, size or 32, None
     return NumberFormat.NVFP4, size or 16, None
+
+
+_NAMES = (
+    # First match wins; names as vLLM's --quantization, the API's enum and start-up logs spell them.
+    ("mxfp4", NumberFormat.MXFP4, 32),
+    ("nvfp4", NumberFormat.NVFP4, 16),
+    ("modelopt_fp4", NumberFormat.NVFP4, 16),
+    ("fp8", NumberFormat.FP8, None),
+    ("w8a", NumberFormat.INT8, None),
+    ("int8", NumberFormat.INT8, None),
+    ("awq", NumberFormat.AWQ, DEFAULT_GROUP),
+    ("gptq", NumberFormat.GPTQ, DEFAULT_GROUP),
+    ("auto_round", NumberFormat.GPTQ, DEFAULT_GROUP),
+    ("autoround", NumberFormat.GPTQ, DEFAULT_GROUP),
+    ("w4a", NumberFormat.INT4, DEFAULT_GROUP),
+    ("int4", NumberFormat.INT4, DEFAULT_GROUP),
+    ("bitsandbytes", NumberFormat.INT4, 128),
+    ("bnb", NumberFormat.INT4, 128),
+)
+_AS_THE_CHECKPOINT = frozenset({
+    "none", "auto", "bf16", "bfloat16", "fp16", "float16", "half", "fp32", "float32", "compressed-tensors",
+    "compressed_tensors", "modelopt", "quark",
+})  # fmt: skip
+
+
+def named(name: str) -> Quantization | None:
+    """Return the format that a name such as "fp8" or "w8a8" means; None: as the checkpoint says.
+
+    Raises CatalogError for a name that is not known.
+    """
+    spelled = name.strip().lower()
+    if spelled in _AS_THE_CHECKPOINT:
+        return None
+    for part, found, group in _NAMES:
+        if part in spelled:
+            kept = ("self_attn",) if "fbgemm" in spelled else ()
+            return Quantization(format=found, method=spelled, group_size=group, unquantized_modules=kept)
+    raise CatalogError(
+        "quantization",
+        f"{name!r} is not known: write fp8, int8, int4, awq, gptq, mxfp4, nvfp4, bitsandbytes",
+    )

@@ -1,0 +1,288 @@
+"""One question to the memory model, from options as a command line or a JSON line gives them.
+
+Decides how options are named and spelled, what the engine would take where one is absent (and says so), and
+which model, GPU and number format are meant. Never decides memory.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from shardwright.catalog.config import architecture_from_config
+from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, default_batch, engine_class
+from shardwright.catalog.errors import CatalogError
+from shardwright.catalog.fields import kind, mapping
+from shardwright.catalog.gpus import find_product, unknown_product_message
+from shardwright.catalog.models import incomplete_models, load_models, unknown_model_message
+from shardwright.catalog.quantization import named
+from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture, NumberFormat
+from shardwright.planner.types import EngineLimits, MemoryRequest, Parallelism
+
+_ALIASES = {
+    "tensor_parallel_size": "tp",
+    "tensor_parallel": "tp",
+    "pipeline_parallel_size": "pp",
+    "pipeline_parallel": "pp",
+    "data_parallel_size": "dp",
+    "data_parallel": "dp",
+    "enable_expert_parallel": "ep",
+    "gpu_mem_util": "gpu_memory_utilization",
+    "kv_dtype": "kv_cache_dtype",
+    "max_batched_tokens": "max_num_batched_tokens",
+    "vllm_version": "engine_version",
+}
+_TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
+_KV_DTYPES = frozenset({"auto", "bfloat16", "float16", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2"})
+
+
+class OptionError(ValueError):
+    """An option that cannot be used; the message names it and says what to write."""
+
+
+class UnknownMemoryError(Exception):
+    """A model that is known by name, but not well enough to predict its memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of one question; None where the engine's default is meant."""
+
+    model: str
+    gpu: str
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: bool = False
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    gpu_memory_utilization: float | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    engine_version: str = DEFAULT_ENGINE_VERSION
+    enforce_eager: bool = False
+    config: str | Mapping[str, object] | None = None
+    weight_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request, and what was taken where an option was absent."""
+
+    request: MemoryRequest
+    notes: tuple[str, ...]
+
+
+def from_mapping(raw: Mapping[str, object]) -> Options:
+    """Return options from a JSON object with names in any of `max-model-len`, `max_model_len`, `maxModelLen`.
+
+    Raises OptionError for an unknown name or a value of the wrong kind. Null and empty text mean absent.
+    """
+    known = {field.name for field in fields(Options)}
+    values: dict[str, object] = {}
+    for key, value in raw.items():
+        name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key.strip().lstrip("-")).lower().replace("-", "_")
+        name = _ALIASES.get(name, name)
+        if name not in known:
+            raise OptionError(f"{key}: no such option; the options are {', '.join(sorted(known))}")
+        if name in values:
+            raise OptionError(f"{key}: given twice")
+        if value is not None and value != "":
+            values[name] = value
+    return Options(
+        model=_text(values, "model"),
+        gpu=_text(values, "gpu"),
+        tp=_count(values, "tp", 1024) or 1,
+        pp=_count(values, "pp", 1024) or 1,
+        dp=_count(values, "dp", 4096) or 1,
+        ep=_flag(values, "ep"),
+        quantization=_text(values, "quantization") if "quantization" in values else None,
+        kv_cache_dtype=_kv_dtype(values),
+        gpu_memory_utilization=_share(values),
+        max_model_len=_length(values),
+        max_num_seqs=_count(values, "max_num_seqs", 1 << 20),
+        max_num_batched_tokens=_count(values, "max_num_batched_tokens", 1 << 24),
+        engine_version=str(values.get("engine_version", DEFAULT_ENGINE_VERSION)),
+        enforce_eager=_flag(values, "enforce_eager"),
+        config=_config(values),
+        weight_bytes=_count(values, "weight_bytes", 1 << 53),
+    )
+
+
+def question(options: Options) -> Question:
+    """Return the request that options mean.
+
+    Raises OptionError or CatalogError (bad input) and UnknownMemoryError (known by name only).
+    """
+    gpu = find_product(options.gpu)
+    if gpu is None:
+        raise OptionError(f"gpu: {unknown_product_message(options.gpu)}")
+    engine = engine_class(options.engine_version)
+    model, notes = _model(options)
+    limits, taken = _limits(options, model, gpu, engine)
+    split = Parallelism(tensor=options.tp, pipeline=options.pp, data=options.dp, expert=options.ep)
+    _check_split(model, split)
+    request = MemoryRequest(architecture=model, gpu=gpu, engine=engine, parallelism=split, limits=limits)
+    return Question(request, (*notes, *taken))
+
+
+def _model(options: Options) -> tuple[ModelArchitecture, list[str]]:
+    model = _architecture(options)
+    if options.quantization is None:
+        return model, []
+    wanted = named(options.quantization)
+    have = model.quantization
+    if wanted is None or _same(wanted.format, have.format):
+        return model, []
+    if have.format not in {NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32, NumberFormat.UNKNOWN}:
+        raise OptionError(
+            f"quantization: the checkpoint of {model.model_id} is {have.format}, not {options.quantization}"
+        )
+    known = tuple(reason for reason in model.unpredicted if "number format" not in reason)
+    changed = replace(
+        model, quantization=wanted, checkpoint_bytes=None, weights_from_checkpoint=False, unpredicted=known
+    )
+    note = f"Linear layers are taken as {wanted.format}; embeddings and the output matrix stay in 16 bit."
+    return changed, [note]
+
+
+def _same(wanted: NumberFormat, have: NumberFormat) -> bool:
+    """Whether two names mean the same bytes: FP8 with or without blocks, the 4-bit integer formats."""
+    eight = {NumberFormat.FP8, NumberFormat.FP8_BLOCK}
+    four = {NumberFormat.INT4, NumberFormat.AWQ, NumberFormat.GPTQ}
+    return wanted == have or {wanted, have} <= eight or {wanted, have} <= four
+
+
+def _architecture(options: Options) -> ModelArchitecture:
+    if options.config is not None:
+        return architecture_from_config(options.model, _read_config(options.config), options.weight_bytes)
+    found = load_models().get(options.model)
+    if found is None:
+        message = unknown_model_message(options.model)
+        if options.model in incomplete_models():
+            raise UnknownMemoryError(message)
+        raise OptionError(f"model: {message}")
+    if options.weight_bytes is None:
+        return found
+    return replace(found, checkpoint_bytes=options.weight_bytes, weights_from_checkpoint=True)
+
+
+def _read_config(config: str | Mapping[str, object]) -> Mapping[str, object]:
+    if not isinstance(config, str):
+        return config
+    try:
+        return mapping(json.loads(Path(config).read_text(encoding="utf-8")), config)
+    except OSError as error:
+        raise OptionError(f"config: cannot read {config}: {error.strerror}") from error
+    except ValueError as error:
+        if isinstance(error, CatalogError):
+            raise
+        raise OptionError(f"config: {config} is not JSON: {error}") from error
+
+
+def _limits(
+    options: Options, model: ModelArchitecture, gpu: GPUProduct, engine: EngineClass
+) -> tuple[EngineLimits, list[str]]:
+    """Return the engine's limits; what is not given is what the engine itself would take on this device."""
+    notes = []
+    length = options.max_model_len
+    if length is None:
+        length = model.max_position_embeddings
+        notes.append(f"max-model-len {length}: the model's own context.")
+    seqs, tokens = default_batch(engine, gpu, length)
+    if options.max_num_seqs is None:
+        notes.append(f"max-num-seqs {seqs}: what vLLM {engine.name} takes on {gpu.short_name}.")
+    if options.max_num_batched_tokens is None:
+        notes.append(f"max-num-batched-tokens {tokens}: what vLLM {engine.name} takes on {gpu.short_name}.")
+    percent = engine.default_gpu_memory_utilization_percent
+    if options.gpu_memory_utilization is None:
+        notes.append(f"gpu-memory-utilization 0.{percent}: the default of vLLM {engine.name}.")
+    else:
+        percent = round(options.gpu_memory_utilization * 100)
+    limits = EngineLimits(
+        max_model_len=length,
+        max_num_seqs=options.max_num_seqs or seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens or tokens,
+        gpu_memory_utilization_percent=percent,
+        kv_cache_dtype=options.kv_cache_dtype,
+        enforce_eager=options.enforce_eager,
+    )
+    return limits, notes
+
+
+def _check_split(model: ModelArchitecture, split: Parallelism) -> None:
+    if model.num_attention_heads % split.tensor:
+        raise OptionError(
+            f"tp: {split.tensor} does not divide the {model.num_attention_heads} attention heads"
+        )
+    if split.pipeline > model.num_layers:
+        raise OptionError(f"pp: {split.pipeline} is more than the {model.num_layers} layers")
+    if split.expert and model.moe is None:
+        raise OptionError(f"ep: {model.model_id} has no experts")
+
+
+def _text(values: Mapping[str, object], name: str) -> str:
+    value = values.get(name)
+    if value is None:
+        raise OptionError(f"{name}: is missing")
+    if not isinstance(value, str):
+        raise OptionError(f"{name}: must be a text, not {kind(value)}")
+    return value
+
+
+def _count(values: Mapping[str, object], name: str, most: int) -> int | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = 0.5
+    if isinstance(value, bool) or number != int(number) or not 1 <= number <= most:
+        raise OptionError(f"{name}: must be a whole number from 1 to {most}, not {kind(value)}")
+    return int(number)
+
+
+def _flag(values: Mapping[str, object], name: str) -> bool:
+    value = str(values.get(name, "false")).strip().lower()
+    if value not in _TRUE | _FALSE:
+        raise OptionError(f"{name}: must be true or false, not {kind(values[name])}")
+    return value in _TRUE
+
+
+def _kv_dtype(values: Mapping[str, object]) -> str:
+    value = str(values.get("kv_cache_dtype", "auto")).strip().lower()
+    if value not in _KV_DTYPES:
+        raise OptionError(f"kv_cache_dtype: must be one of {', '.join(sorted(_KV_DTYPES))}, not {value!r}")
+    return value
+
+
+def _share(values: Mapping[str, object]) -> float | None:
+    value = values.get("gpu_memory_utilization")
+    if value is None:
+        return None
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = -1.0
+    if isinstance(value, bool) or not 0.05 <= number <= 1.0:
+        raise OptionError(f"gpu_memory_utilization: must be from 0.05 to 1, such as 0.9, not {kind(value)}")
+    return number
+
+
+def _length(values: Mapping[str, object]) -> int | None:
+    value = values.get("max_model_len")
+    if isinstance(value, str) and re.fullmatch(r"\d+[kK]", value):
+        return int(value[:-1]) * (1024 if value[-1] == "K" else 1000)
+    return _count(values, "max_model_len", 1 << 30)
+
+
+def _config(values: Mapping[str, object]) -> str | Mapping[str, object] | None:
+    value = values.get("config")
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return value
+    raise OptionError(f"config: must be a path or an object, not {kind(value)}")
