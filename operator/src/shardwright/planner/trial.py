@@ -207,11 +207,16 @@ def _fill(
 ) -> Candidate | Fit:
     """Try the engine limits in order until the KV cache is large enough."""
     trials: list[_Trial] = []
+    hopeless = ""
     for need, limits in _limits(question, offer, parallelism):
+        if limits.kv_cache_dtype == hopeless:
+            continue
         trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
         if trial.short_tokens() == 0:
             return trial.fit(None)
         trials.append(trial)
+        if trial.beyond_help():
+            hopeless = limits.kv_cache_dtype
     best = min(trials, key=lambda t: (t.estimate.verdict is Verdict.OUT_OF_MEMORY, t.short_gib()))
     if question.resolved.max_context_tokens is not None:
         clamped = [t for t in trials if t.holds_clamped()]
@@ -301,6 +306,17 @@ class _Trial:
         estimate = self.estimate
         need_gib = self.required_tokens() * estimate.kv_bytes_per_token_per_gpu / GIB
         return max(0.0, need_gib + estimate.margin_gib - estimate.kv_cache_gib_per_gpu)
+
+    def beyond_help(self) -> bool:
+        """Whether it lacks more than smaller batches could free.
+
+        A hybrid's KV need shrinks with the batch too, and a context asked for may be served in part.
+        """
+        if self.estimate.verdict is not Verdict.OUT_OF_MEMORY:
+            hybrid = self.model.architecture.attention is AttentionKind.SLIDING_HYBRID
+            if hybrid or self._question.resolved.max_context_tokens is not None:
+                return False
+        return self.short_gib() > self.estimate.activation_gib
 
     def required_tokens(self) -> int:
         """Tokens that the KV cache must hold."""
