@@ -1,4 +1,7 @@
-"""Documents that must keep up with what they describe: dependencies, values, changelog, links, decision records."""
+"""Documents that must keep up with what they describe: dependencies, values, metrics, changelog, links, records.
+
+`python tests/install/test_docs.py` writes the table of metrics into docs/operations.md.
+"""
 
 import re
 import tomllib
@@ -7,8 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shardwright.metrics.exposition import Exposition
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OPERATIONS = ROOT / "docs/operations.md"
+BEGIN = "<!-- metrics: kept in step by tests/install/test_docs.py -->\n"
+END = "<!-- /metrics -->"
 DOCUMENTS = sorted(
     [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/adr").glob("*.md"), ROOT / "CHANGELOG.md"],
     key=str,
@@ -51,6 +59,27 @@ def test_every_chart_value_is_documented_and_in_the_schema(value):
         assert schema.get("additionalProperties") is False, f"{value}: a misspelt neighbour would be accepted"
         schema = schema["properties"][part]
     assert schema.get("description"), f"values.schema.json: describe {value}"
+
+
+def metrics():
+    """Name, kind, labels and meaning of each metric of ours; gauges that the controller adds are read from its source."""
+    for family in Exposition().registry.collect():
+        if family.name.startswith("shardwright_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            yield name, family.type, family.documentation
+    for source in sorted((ROOT / "operator/src/shardwright/controller").glob("*.py")):
+        for name, text in re.findall(r"""\.gauges?\(\s*"(\w+)",\s*"([^"]+)\"""", source.read_text()):
+            yield name, "gauge", text
+
+
+def metrics_table():
+    rows = [f"| `{name}` | {kind} | {text} |" for name, kind, text in sorted(metrics())]
+    return "\n".join(["| metric | kind | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def test_every_metric_is_documented():
+    shown = OPERATIONS.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert shown == metrics_table(), "run: python tests/install/test_docs.py"
 
 
 def test_chart_and_package_carry_one_version():
@@ -96,3 +125,8 @@ def test_decision_records_have_their_parts_on_one_page(record):
     )
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
     assert len(text.splitlines()) <= 50
+
+
+if __name__ == "__main__":
+    before, _, rest = OPERATIONS.read_text().partition(BEGIN)
+    OPERATIONS.write_text(before + BEGIN + metrics_table() + END + rest.partition(END)[2])
