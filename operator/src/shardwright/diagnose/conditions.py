@@ -1,0 +1,255 @@
+"""The conditions of an LLMService, from observed facts.
+
+Decides status, reason and message of every condition type, always all of them. Never decides what to do: the
+same facts give the same conditions, and a transition time is kept while a status stays.
+
+`Available` asks whether clients are served now, by whatever revision: all but one of the promised replicas
+answer, and at least one (one may be out, as the disruption budget allows). `Ready` asks for more: this
+generation is accepted, planned and placed, and all its replicas answer and no older ones are left.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shardwright.api.problems import Problem
+from shardwright.api.reasons import ConditionType, Reason
+from shardwright.api.status import Condition
+from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
+from shardwright.diagnose.trouble import WAITS_FOR_PERSON, unschedulable, worst
+from shardwright.planner.types import NoPlan, Plan
+
+MAX_MESSAGE = 4096
+MAX_HOLDERS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    status: Literal["True", "False", "Unknown"]
+    reason: Reason
+    message: str
+
+    @property
+    def holds(self) -> bool:
+        return self.status == "True"
+
+
+def conditions(facts: ServiceFacts) -> tuple[Condition, ...]:
+    """Return all conditions in the order of ConditionType."""
+    accepted = _accepted(facts)
+    planned = _planned(facts, accepted)
+    placed = _placed(facts, planned)
+    available = _available(facts, planned, placed)
+    ready = _ready(facts, accepted, planned, placed, available)
+    degraded = _degraded(facts)
+    stalled = _stalled(accepted, planned, ready, degraded)
+    verdicts = {
+        ConditionType.ACCEPTED: accepted,
+        ConditionType.PLANNED: planned,
+        ConditionType.PLACED: placed,
+        ConditionType.AVAILABLE: available,
+        ConditionType.READY: ready,
+        ConditionType.SLO_MET: _Verdict(
+            status="Unknown", reason=Reason.NOT_MEASURED, message="Latency is not measured yet"
+        ),
+        ConditionType.DEGRADED: degraded,
+        ConditionType.RECONCILING: _reconciling(ready, stalled),
+        ConditionType.STALLED: stalled,
+    }
+    before = {condition.type: condition for condition in facts.previous}
+    return tuple(_condition(facts, kind, verdicts[kind], before.get(kind.value)) for kind in ConditionType)
+
+
+def enough(needed: int) -> int:
+    """Return how many replicas must answer for Available: all but one, and at least one."""
+    return max(1, needed - 1)
+
+
+def _condition(
+    facts: ServiceFacts, kind: ConditionType, verdict: _Verdict, old: Condition | None
+) -> Condition:
+    kept = old is not None and old.status == verdict.status
+    return Condition(
+        type=kind.value,
+        status=verdict.status,
+        reason=verdict.reason.value,
+        message=verdict.message[:MAX_MESSAGE],
+        observed_generation=facts.generation,
+        last_transition_time=old.last_transition_time if kept and old else facts.now,
+    )
+
+
+def _accepted(facts: ServiceFacts) -> _Verdict:
+    blocking = [problem for problem in facts.problems if problem.blocking]
+    taken = [
+        Problem(
+            reason=Reason.CHILD_NAME_TAKEN,
+            message=f"{child} exists and is not this service's: delete or rename it, or rename the "
+            "LLMService",
+        )
+        for child in sorted(facts.child_conflicts)
+    ]
+    if blocking or taken:
+        first = (blocking or taken)[0]
+        return _Verdict(status="False", reason=first.reason, message=_sentences([*blocking, *taken]))
+    ignored = [problem for problem in facts.problems if problem.reason is Reason.NOT_IMPLEMENTED]
+    if ignored:
+        return _Verdict(status="True", reason=Reason.NOT_IMPLEMENTED, message=_sentences(ignored))
+    return _Verdict(
+        status="True", reason=Reason.VALID, message="The spec and all that it refers to are usable"
+    )
+
+
+def _planned(facts: ServiceFacts, accepted: _Verdict) -> _Verdict:
+    kept = " What runs keeps running." if _running(facts) else ""
+    if not accepted.holds:
+        message = f"Not planned, since the spec is not accepted.{kept}"
+        return _Verdict(status="False", reason=Reason.NOT_PLANNED, message=message)
+    match facts.decision:
+        case None:
+            message = "The pool has not been read yet"
+            return _Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message=message)
+        case NoPlan() as none:
+            return _Verdict(
+                status="False", reason=none.reason, message=f"{none.message}{'.' if kept else ''}{kept}"
+            )
+        case Plan() as plan:
+            return _chosen(facts, plan)
+
+
+def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
+    limits = plan.limits
+    where = f"{plan.model.model_id} on {plan.product.short_name} {plan.parallelism}"
+    message = f"{where}, context {limits.max_model_len} tokens. {plan.binding_constraint}"
+    uncovered = [problem for problem in facts.problems if problem.reason is Reason.PLAN_NOT_COVERED]
+    reason = Reason.PLANNED
+    if uncovered or not plan.estimate.covered:
+        reason = Reason.PLAN_NOT_COVERED
+        message += f". Not covered by measurements: {_sentences(uncovered) or plan.coverage}"
+    if plan.context_clamped_from is not None:
+        reason = Reason.CONTEXT_CLAMPED
+        message += (
+            f". The context of {plan.context_clamped_from} tokens does not fit and was lowered: write "
+            f"spec.model.maxContextTokens: {limits.max_model_len}, or allow more GPUs to a replica"
+        )
+    return _Verdict(status="True", reason=reason, message=message)
+
+
+def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
+    if facts.plan is None or planned.status == "Unknown":
+        message = "There is no plan to place"
+        unknown = planned.status == "Unknown"
+        return _Verdict(status="Unknown" if unknown else "False", reason=Reason.NOT_PLANNED, message=message)
+    place = facts.placement
+    if place is None:
+        return _Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message="No place was asked for yet")
+    if place.granted < place.wanted:
+        reason = Reason.PARTIALLY_PLACED if place.granted else Reason.NO_ROOM
+        return _Verdict(status="False", reason=reason, message=_no_room(place))
+    stuck = unschedulable(facts)
+    if stuck is not None:
+        return _Verdict(status="False", reason=stuck.reason, message=stuck.message)
+    return _Verdict(status="True", reason=Reason.PLACED, message="Every replica has its place on a node")
+
+
+def _no_room(place: PlacementFacts) -> str:
+    size = f"{place.gpus_per_replica} GPU{'s' if place.gpus_per_replica > 1 else ''} on one node"
+    missing = place.wanted - place.granted
+    message = f"The plan fits the pool, but {missing} of {place.wanted} replicas find no {size} free now"
+    if place.holders:
+        shown = ", ".join(f"{holder.name} ({holder.gpus} GPUs)" for holder in place.holders[:MAX_HOLDERS])
+        more = " and others" if len(place.holders) > MAX_HOLDERS else ""
+        message += f"; held by {shown}{more}"
+    if place.detail:
+        message += f". {place.detail}"
+    return f"{message}. It is placed as soon as GPUs are freed or nodes are added"
+
+
+def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Verdict:
+    ready = sum(load.ready for load in facts.workloads)
+    if facts.needed_replicas == 0 and ready == 0:
+        message = "Scaled to zero: raise the replicas to serve again"
+        return _Verdict(status="False", reason=Reason.SCALED_TO_ZERO, message=message)
+    if ready >= enough(facts.needed_replicas):
+        return _Verdict(status="True", reason=Reason.SERVING, message="Enough replicas answer")
+    trouble = worst(facts)
+    if trouble is not None and trouble.reason is not Reason.FOREIGN_AUTOSCALER:
+        return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
+    if not _running(facts):
+        cause = planned if not planned.holds else placed
+        reason, message = (cause.reason, cause.message) if not cause.holds else _coming(facts)
+        return _Verdict(status="False", reason=reason, message=message)
+    if ready:
+        message = "Some replicas answer, but fewer than the service needs"
+        return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
+    return _Verdict(status="False", reason=Reason.STARTING, message="The engines are loading the model")
+
+
+def _coming(facts: ServiceFacts) -> tuple[Reason, str]:
+    if facts.workloads:
+        return Reason.STARTING, "The pods are being created"
+    return Reason.NO_REPLICAS, "No replica exists yet"
+
+
+def _ready(
+    facts: ServiceFacts, accepted: _Verdict, planned: _Verdict, placed: _Verdict, available: _Verdict
+) -> _Verdict:
+    # What waits for a person is said first; then what keeps clients from being served.
+    for earlier in (accepted, planned):
+        if not earlier.holds:
+            return _Verdict(status="False", reason=earlier.reason, message=earlier.message)
+    if available.reason is Reason.SCALED_TO_ZERO:
+        return _Verdict(status="False", reason=available.reason, message=available.message)
+    for earlier in (placed, available):
+        if not earlier.holds:
+            return _Verdict(status="False", reason=earlier.reason, message=earlier.message)
+    target = next((load for load in facts.workloads if load.revision == facts.target_revision), None)
+    if target is None or _left_over(facts, target):
+        message = "This generation's revision is not fully out: older replicas still serve"
+        return _Verdict(status="False", reason=Reason.ROLLING_OUT, message=message)
+    if target.ready < max(1, facts.desired_replicas) or target.desired != facts.desired_replicas:
+        trouble = worst(facts)
+        if trouble is not None and trouble.reason is not Reason.FOREIGN_AUTOSCALER:
+            return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
+        message = "Clients are served, but not all replicas answer yet"
+        return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
+    return _Verdict(status="True", reason=Reason.SERVING, message="All replicas of this generation answer")
+
+
+def _left_over(facts: ServiceFacts, target: WorkloadFacts) -> bool:
+    others = (load for load in facts.workloads if load.revision != target.revision)
+    return any(load.pods or load.desired for load in others)
+
+
+def _degraded(facts: ServiceFacts) -> _Verdict:
+    trouble = worst(facts)
+    if trouble is None:
+        return _Verdict(status="False", reason=Reason.HEALTHY, message="No trouble is seen")
+    return _Verdict(status="True", reason=trouble.reason, message=trouble.message)
+
+
+def _stalled(accepted: _Verdict, planned: _Verdict, ready: _Verdict, degraded: _Verdict) -> _Verdict:
+    """Return Stalled of kstatus: nothing more happens until a person acts."""
+    waiting = (
+        accepted.status == "False"
+        or planned.status == "False"
+        or (degraded.holds and not ready.holds and degraded.reason in WAITS_FOR_PERSON)
+    )
+    if not waiting or ready.reason is Reason.SCALED_TO_ZERO:
+        return _Verdict(status="False", reason=Reason.SETTLED, message="Nothing waits for a person")
+    cause = next((v for v in (accepted, planned) if not v.holds), degraded)
+    return _Verdict(status="True", reason=Reason.WAITS_FOR_PERSON, message=cause.message)
+
+
+def _reconciling(ready: _Verdict, stalled: _Verdict) -> _Verdict:
+    """Return Reconciling of kstatus: the operator or the cluster is still at work."""
+    if ready.holds or stalled.holds or ready.reason is Reason.SCALED_TO_ZERO:
+        return _Verdict(status="False", reason=Reason.SETTLED, message="Nothing is under way")
+    return _Verdict(status="True", reason=ready.reason, message=ready.message)
+
+
+def _running(facts: ServiceFacts) -> bool:
+    return any(load.pods for load in facts.workloads)
+
+
+def _sentences(problems: list[Problem]) -> str:
+    return "; ".join(f"{p.field}: {p.message}" if p.field else p.message for p in problems)

@@ -1,0 +1,84 @@
+"""Events of transitions between two sets of conditions.
+
+Decides which change is worth an event. Never repeats one: the same conditions twice give none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from shardwright.api.reasons import ConditionType, Reason
+from shardwright.api.status import Condition
+
+TOLD: Final = (
+    ConditionType.ACCEPTED,
+    ConditionType.PLANNED,
+    ConditionType.PLACED,
+    ConditionType.AVAILABLE,
+    ConditionType.READY,
+    ConditionType.DEGRADED,
+)
+"""The others follow from these."""
+
+_EXPECTED: Final = frozenset(
+    {
+        Reason.STARTING.value,
+        Reason.ROLLING_OUT.value,
+        Reason.NO_REPLICAS.value,
+        Reason.SCALED_TO_ZERO.value,
+        Reason.NOT_PLANNED.value,
+        Reason.NOT_OBSERVED.value,
+    }
+)
+"""Reasons of a false condition that are part of an ordinary life."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An event to record on the LLMService."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+    """Begins with the condition, such as `Placed=False: ...`."""
+
+
+def events(previous: Sequence[Condition], current: Sequence[Condition]) -> tuple[Event, ...]:
+    """Return one event for each told condition whose status or reason has changed, in a fixed order.
+
+    Conditions that were never True and are False for an expected reason are silent, as is the first
+    Degraded=False.
+    """
+    before = {condition.type: condition for condition in previous}
+    after = {condition.type: condition for condition in current}
+    pairs = ((before.get(kind.value), after.get(kind.value)) for kind in TOLD)
+    return tuple(_event(new) for old, new in pairs if new is not None and _is_news(old, new))
+
+
+def _is_news(old: Condition | None, new: Condition) -> bool:
+    if new.status == "Unknown":
+        return False
+    if old is None or old.status == "Unknown":
+        return new.type != ConditionType.DEGRADED if _good(new) else not _expected(new)
+    if new.type == ConditionType.PLANNED and new.status == "True" and old.message != new.message:
+        return True  # another plan
+    if old.status == new.status:
+        return old.reason != new.reason and not _good(new) and not _expected(new)
+    return True
+
+
+def _good(condition: Condition) -> bool:
+    return (condition.status == "True") is not (condition.type == ConditionType.DEGRADED)
+
+
+def _expected(condition: Condition) -> bool:
+    return condition.reason in _EXPECTED
+
+
+def _event(condition: Condition) -> Event:
+    fine = _good(condition) or _expected(condition)
+    return Event(
+        type="Normal" if fine else "Warning",
+        reason=condition.reason,
+        message=f"{condition.type}={condition.status}: {condition.message}"[:1024],
+    )

@@ -1,0 +1,59 @@
+"""The whole status of an LLMService, from facts.
+
+Decides what is reported. Never a live figure: counts change with transitions only, and the plan's figures are
+those of the decision.
+"""
+
+from decimal import Decimal
+
+from shardwright.api.names import endpoint, engine_selector
+from shardwright.api.status import LLMServiceStatus, PlanStatus, RevisionStatus
+from shardwright.diagnose.conditions import conditions
+from shardwright.diagnose.facts import ServiceFacts, WorkloadFacts
+
+MAX_REVISIONS = 8
+
+
+def status(facts: ServiceFacts) -> dict[str, object]:
+    """Return the status as the API server takes it: no nulls, decimals as text."""
+    ready = sum(load.ready for load in facts.workloads)
+    report = LLMServiceStatus(
+        observed_generation=facts.generation,
+        conditions=list(conditions(facts)),
+        plan=for_replicas(facts.plan, facts.desired_replicas) if facts.plan else None,
+        revisions=[_revision(load) for load in _ordered(facts)] or None,
+        replicas=sum(load.desired for load in facts.workloads),
+        ready_replicas=ready,
+        ready_summary=f"{ready}/{facts.desired_replicas}",
+        selector=",".join(f"{key}={value}" for key, value in sorted(engine_selector(facts.name).items())),
+        endpoint=endpoint(facts.namespace, facts.name),
+    )
+    return report.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def for_replicas(plan: PlanStatus, replicas: int) -> PlanStatus:
+    """Return `plan` as it reads with another replica count: summary, count and total price."""
+    if replicas == plan.replicas:
+        return plan
+    shape = plan.summary.rpartition(" ×")[0] or plan.summary
+    changes: dict[str, object] = {"replicas": replicas, "summary": f"{shape} ×{replicas}"}
+    if plan.price_per_hour is not None and plan.replicas:
+        total = Decimal(plan.price_per_hour) * replicas / plan.replicas
+        changes["price_per_hour"] = f"{total:.2f}"
+    return plan.model_copy(update=changes)
+
+
+def _ordered(facts: ServiceFacts) -> list[WorkloadFacts]:
+    """Return the target first, then the others by name, without empty ones."""
+    shown = [w for w in facts.workloads if w.revision == facts.target_revision or w.desired or w.pods]
+    return sorted(shown, key=lambda w: (w.revision != facts.target_revision, w.name))[:MAX_REVISIONS]
+
+
+def _revision(load: WorkloadFacts) -> RevisionStatus:
+    return RevisionStatus(
+        name=load.name,
+        hash=load.revision,
+        summary=load.summary,
+        replicas=load.desired,
+        ready_replicas=load.ready,
+    )

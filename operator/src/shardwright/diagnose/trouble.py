@@ -1,0 +1,160 @@
+"""What is wrong with the pods of a service, and what to do about it.
+
+Decides which trouble matters most and the sentence that names a remedy. Never repeats a log line or a count:
+those change at every look, and a message that changes is a write to the API server and a condition nobody can
+read.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from shardwright.api.reasons import Reason
+from shardwright.diagnose.facts import PodTrouble, ServiceFacts
+
+BENIGN: Final = frozenset({"ContainerCreating", "PodInitializing", "SchedulingGated", ""})
+"""Reasons of pods that are on their way."""
+
+_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_EXIT = frozenset(
+    {"CrashLoopBackOff", "Error", "Completed", "StartError", "ContainerCannotRun", "DeadlineExceeded"}
+)
+
+# Words of vLLM, PyTorch and the hub client in the last lines of a log that ended the engine.
+_GPU_MEMORY = re.compile(
+    r"CUDA out of memory|HIP out of memory|OutOfMemoryError|No available memory for the cache blocks"
+    r"|larger than the available KV cache memory",
+)
+_HUB = re.compile(r"GatedRepoError|RepositoryNotFoundError|401 Client Error|403 Client Error|is restricted")
+_SHM = re.compile(r"No space left on device|Bus error|shm", re.IGNORECASE)
+_COUNTS = re.compile(r"\b\d+(/\d+)?\s*")
+
+SEVERITY: Final = (
+    Reason.OUT_OF_MEMORY,
+    Reason.HUB_UNAUTHORIZED,
+    Reason.IMAGE_PULL,
+    Reason.POD_CONFIG,
+    Reason.CRASH_LOOP,
+    Reason.UNSCHEDULABLE,
+    Reason.START_TOO_SLOW,
+    Reason.FOREIGN_AUTOSCALER,
+)
+"""Which trouble is told when there are several: the one that explains the others first."""
+
+WAITS_FOR_PERSON: Final = frozenset(
+    {Reason.OUT_OF_MEMORY, Reason.HUB_UNAUTHORIZED, Reason.IMAGE_PULL, Reason.POD_CONFIG, Reason.CRASH_LOOP}
+)
+"""Trouble that time alone seldom mends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """One trouble, with its remedy."""
+
+    reason: Reason
+    message: str
+
+
+def worst(facts: ServiceFacts) -> Trouble | None:
+    """Return the trouble that explains most, or None. The same facts in any order give the same answer."""
+    found = sorted(_all(facts), key=lambda trouble: (SEVERITY.index(trouble.reason), trouble.message))
+    return found[0] if found else None
+
+
+def unschedulable(facts: ServiceFacts) -> Trouble | None:
+    """Return why the scheduler finds no node for a pod, or None."""
+    found = [trouble for trouble in _all(facts) if trouble.reason is Reason.UNSCHEDULABLE]
+    return min(found, key=lambda trouble: trouble.message) if found else None
+
+
+def _all(facts: ServiceFacts) -> list[Trouble]:
+    found = [
+        _of_pod(pod)
+        for load in facts.workloads
+        for pod in load.troubles
+        if pod.reason not in BENIGN and pod.pods > 0
+    ]
+    if any(load.deadline_exceeded for load in facts.workloads):
+        sentence = (
+            "The start-up budget has passed and not all engines answer: look at the logs of the pods; a slow "
+            "download is helped by spec.model.cache or by source.type PVC"
+        )
+        found.append(Trouble(reason=Reason.START_TOO_SLOW, message=sentence))
+    if facts.foreign_autoscalers:
+        names = ", ".join(sorted(facts.foreign_autoscalers))
+        sentence = (
+            f"{names} scales a Deployment whose replicas the operator writes, and the two undo each "
+            "other: delete it, or set scaling.mode External and aim it at the LLMService"
+        )
+        found.append(Trouble(reason=Reason.FOREIGN_AUTOSCALER, message=sentence))
+    return found
+
+
+def _of_pod(pod: PodTrouble) -> Trouble:
+    if pod.reason in _IMAGE:
+        return Trouble(
+            reason=Reason.IMAGE_PULL,
+            message="The engine's image cannot be pulled: check spec.engine.image and "
+            "spec.engine.version, and spec.engine.imagePullSecrets for a private registry",
+        )
+    if pod.reason == "Unschedulable":
+        return Trouble(reason=Reason.UNSCHEDULABLE, message=_scheduler(pod.message))
+    if pod.reason in _CONFIG:
+        said = f" ({_clip(pod.message)})" if pod.message else ""
+        return Trouble(
+            reason=Reason.POD_CONFIG,
+            message=f"Kubernetes cannot start the container{said}: create the Secret, ConfigMap or key "
+            "that is named, or correct the reference",
+        )
+    if "OOMKilled" in {pod.reason, pod.last_exit}:
+        return Trouble(
+            reason=Reason.OUT_OF_MEMORY,
+            message="The engine was killed for exceeding the pod's memory limit (host memory, not GPU): "
+            "lower spec.engine.maxNumSeqs, or raise resources.limits.memory of the container `engine` in "
+            "spec.podTemplate",
+        )
+    return _of_exit(pod)
+
+
+def _of_exit(pod: PodTrouble) -> Trouble:
+    if _GPU_MEMORY.search(pod.message):
+        return Trouble(
+            reason=Reason.OUT_OF_MEMORY,
+            message="The engine ran out of GPU memory while starting, so the prediction was too high: "
+            "lower spec.engine.gpuMemoryUtilizationPercent, spec.model.maxContextTokens or "
+            "spec.engine.maxNumSeqs, or pin a larger spec.parallelism.tensor",
+        )
+    if _HUB.search(pod.message):
+        return Trouble(
+            reason=Reason.HUB_UNAUTHORIZED,
+            message="The hub refuses the model: check spec.model.id, accept the model's licence, and "
+            "give a token with source.hub.tokenSecretRef",
+        )
+    if pod.reason not in _EXIT:
+        return Trouble(
+            reason=Reason.POD_CONFIG,
+            message=f"A pod reports {_clip(pod.reason)}: look at it with kubectl describe pod",
+        )
+    how = f" ({pod.last_exit or pod.reason}" + (
+        f", exit code {pod.exit_code})" if pod.exit_code is not None else ")"
+    )
+    hint = "; /dev/shm may be too small" if _SHM.search(pod.message) else ""
+    return Trouble(
+        reason=Reason.CRASH_LOOP,
+        message=f"The engine exits again and again{how}{hint}: look at its last output with kubectl logs "
+        "--previous",
+    )
+
+
+def _scheduler(message: str) -> str:
+    """Return the scheduler's grounds without its counts of nodes, sorted: those change with every node."""
+    _, _, grounds = message.partition("available:")
+    grounds = grounds.split("preemption:")[0].split("no new claims")[0]
+    parts = {_COUNTS.sub("", part).strip(" .") for part in grounds.split(",")} - {""}
+    said = f" ({_clip('; '.join(sorted(parts)))})" if parts else ""
+    return f"The scheduler finds no node for a pod{said}: free or add a node, or check spec.pool.tolerations"
+
+
+def _clip(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
