@@ -101,7 +101,7 @@ def nodes(count: int) -> list[Manifest]:
     cpu = max(1, count // 10)
     a100 = max(1, count * 22 // 100)
     l40s = max(1, count * 24 // 100)
-    a6000 = max(1, count * 4 // 100)
+    a6000 = max(1, count * 12 // 100)
     h100 = max(1, count - cpu - a100 - l40s - a6000)
     return [
         *pool(h100, H100, prefix="h100"),
