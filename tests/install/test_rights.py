@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from shardwright.cluster import kinds
+
 ROOT = Path(__file__).resolve().parents[2]
 RIGHTS = yaml.safe_load((ROOT / "charts/shardwright/files/rights.yaml").read_text())
 INSTALL = ROOT / "docs/install.md"
@@ -63,6 +65,22 @@ def test_rules_are_complete_and_name_what_they_grant():
         assert rule["why"]
         for word in rule["resources"] + rule["verbs"] + rule["apiGroups"]:
             assert "*" not in word
+
+
+def test_the_resources_are_those_that_the_adapter_knows():
+    """The other direction, verb by verb, is e2e/test_rights.py: it reads the API server's audit log."""
+    known = {
+        (kind.api_version.rpartition("/")[0], kind.plural)
+        for kind in vars(kinds).values()
+        if isinstance(kind, kinds.Kind)
+    }
+    granted = {
+        (rule["apiGroups"][0], resource)
+        for rule in rules()
+        for resource in rule["resources"]
+        if "/" not in resource
+    }
+    assert granted == known
 
 
 def test_what_must_never_be_granted():
