@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardwright.catalog.gpus import visible_gib
 from shardwright.catalog.types import EngineClass, GPUProduct
 from shardwright.planner.legality import driver_floor
 from shardwright.topology.nodes import MEMORY_TOLERANCE
@@ -44,12 +45,9 @@ class Offer:
                 classes.append(size)
         return tuple(classes)
 
-    def visible_gib(self, memory_mib: int) -> float | None:
-        """Return the memory that the engine sees on a GPU of `memory_mib`; None for the product's own."""
-        product = self.product
-        if memory_mib >= product.memory_mib * (1 - MEMORY_TOLERANCE):
-            return None
-        return (product.visible_gib or product.memory_mib / 1024) * memory_mib / product.memory_mib
+    def visible_gib(self, memory_mib: int) -> float:
+        """Return the memory that the engine sees on a GPU whose label says `memory_mib`."""
+        return visible_gib(self.product, memory_mib)
 
     def holding(self, gpus: int, memory_mib: int = 0, island: int = 1) -> tuple[PoolNode, ...]:
         """Return the nodes with at least these GPUs, GPU memory and island."""

@@ -4,7 +4,6 @@ Decides Fit or why not, for one checkpoint, product and parallelism alone, so th
 recomputed alone. Never compares arrangements.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.api.defaults import Resolved
@@ -206,37 +205,38 @@ def _fill(
     question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, memory_mib: int
 ) -> Candidate | Fit:
     """Try the engine limits in order until the KV cache is large enough."""
+    need = demand(question.resolved, parallelism.gpus, question.max_gpus, most_seqs(question.spec))
     trials: list[_Trial] = []
-    hopeless = ""
-    for need, limits in _limits(question, offer, parallelism):
-        if limits.kv_cache_dtype == hopeless:
-            continue
-        trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
-        if trial.short_tokens() == 0:
-            return trial.fit(None)
-        trials.append(trial)
-        if trial.beyond_help():
-            hopeless = limits.kv_cache_dtype
+    for dtype in _dtypes(question, offer):
+        steps = _limits(question, offer, need, dtype)
+        while steps:
+            limits = steps.pop(0)
+            trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
+            if trial.short_tokens() == 0:
+                return trial.fit(None)
+            trials.append(trial)
+            if trial.beyond_help():
+                steps = steps[-1:]  # the smallest batch says how little is missing
+    asked = question.resolved.max_context_tokens
+    clamped = [t for t in trials if t.holds_clamped()] if asked is not None else []
+    if clamped:
+        return max(clamped, key=lambda t: t.estimate.largest_model_len).fit(asked)
     best = min(trials, key=lambda t: (t.estimate.verdict is Verdict.OUT_OF_MEMORY, t.short_gib()))
-    if question.resolved.max_context_tokens is not None:
-        clamped = [t for t in trials if t.holds_clamped()]
-        if clamped:
-            longest = max(clamped, key=lambda t: t.estimate.largest_model_len)
-            return longest.fit(question.resolved.max_context_tokens)
     return best.refusal()
 
 
-def _limits(
-    question: Question, offer: Offer, parallelism: Parallelism
-) -> Iterator[tuple[Demand, EngineLimits]]:
-    need = demand(question.resolved, parallelism.gpus, question.max_gpus, most_seqs(question.spec))
-    dtypes = [d for d in kv_dtypes(question.resolved) if d == "auto" or not kv_fp8_problem(offer.product)]
-    for dtype in dtypes or ["auto"]:
-        for limits in options(
+def _dtypes(question: Question, offer: Offer) -> list[str]:
+    usable = [d for d in kv_dtypes(question.resolved) if d == "auto" or not kv_fp8_problem(offer.product)]
+    return usable or ["auto"]
+
+
+def _limits(question: Question, offer: Offer, need: Demand, dtype: str) -> list[EngineLimits]:
+    return list(
+        options(
             question.spec, question.resolved, question.engine,
             gpu=offer.product, concurrency=need.concurrency, kv_dtype=dtype,
-        ):  # fmt: skip
-            yield need, limits
+        )
+    )  # fmt: skip
 
 
 class _Trial:
