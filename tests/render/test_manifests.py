@@ -9,6 +9,8 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
 from render.planbuilder import A6000, MI300X, UID, plan, service
 from shardwright.planner.types import EngineLimits, Parallelism, Plan
 from shardwright.render import args as engine_args
@@ -17,9 +19,9 @@ from shardwright.render.manifests import render
 from shardwright.render.overlay import check
 from shardwright.render.request import Capabilities, RenderRequest
 from shardwright.render.revision import RevisionError, read_revision
-from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 KUBERNETES = "1.36"
+NO_MONITOR = Capabilities()
 TOKEN = {"tokenSecretRef": {"name": "hf", "key": "token"}}
 
 
@@ -163,10 +165,10 @@ CASES: dict[str, tuple[dict[str, Any], Plan, Capabilities, tuple[str, ...]]] = {
 def rendered(
     spec: dict[str, Any],
     chosen: Plan,
-    caps: Capabilities = Capabilities(),
+    caps: Capabilities = NO_MONITOR,
     nodes: tuple[str, ...] = (),
     **more: Any,
-):  # noqa: B008, E501
+):
     svc = service(spec)
     values = {
         "replicas": chosen.replicas,
@@ -265,7 +267,7 @@ def test_stored_revision_reads_back() -> None:
     ]
     assert stored.plan.summary == "H100 TP8·EP ×2"
     assert stored.report.candidates[0].reason == "Chosen"
-    with pytest.raises(RevisionError, match="data.plan"):
+    with pytest.raises(RevisionError, match=r"data\.plan"):
         read_revision({"digest": "x"})
 
 
@@ -324,7 +326,8 @@ def test_budget_grows_with_bytes_and_slow_paths() -> None:
         return int(probe["failureThreshold"])
 
     pvc = {"model": {"id": "a/b", "source": {"type": "PVC", "pvc": {"claimName": "w"}}}}
-    assert seconds({}, 70) > seconds({}, 8) and seconds({}, 70) > seconds(pvc, 70)
+    assert seconds({}, 70) > seconds({}, 8)
+    assert seconds({}, 70) > seconds(pvc, 70)
 
 
 def test_slo_targets_are_bucket_edges() -> None:
@@ -339,9 +342,11 @@ def test_slo_targets_are_bucket_edges() -> None:
     )
     buckets = json.loads(arg.split("=", 1)[1])
     assert set(buckets) == {"time_to_first_token", "inter_token_latency"}
-    assert 1.234 in buckets["time_to_first_token"] and 0.037 in buckets["inter_token_latency"]
+    assert 1.234 in buckets["time_to_first_token"]
+    assert 0.037 in buckets["inter_token_latency"]
     for edges in buckets.values():
-        assert edges == sorted(set(edges)) and edges[0] > 0
+        assert edges == sorted(set(edges))
+        assert edges[0] > 0
 
 
 def test_old_engine_gets_no_unknown_flags() -> None:

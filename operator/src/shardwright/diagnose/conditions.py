@@ -166,7 +166,7 @@ def _no_room(place: PlacementFacts) -> str:
 
 def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Verdict:
     ready = sum(load.ready for load in facts.workloads)
-    if facts.needed_replicas == 0 and ready == 0:
+    if facts.needed_replicas == facts.desired_replicas == ready == 0:
         message = "Scaled to zero: raise the replicas to serve again"
         return _Verdict(status="False", reason=Reason.SCALED_TO_ZERO, message=message)
     if ready >= enough(facts.needed_replicas):
