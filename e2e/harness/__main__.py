@@ -54,10 +54,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--name", default="default", type=_cluster_name, help="which cluster (default: default)"
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="{build,up,down,status,kubectl,helm}"
+    )
     commands.add_parser("build", help="build every program into the cache")
-    for name, text in (("up", "start a cluster in the background"), ("keep", argparse.SUPPRESS)):
-        command = commands.add_parser(name, help=text)
+    # "keep" is what the background process of "up" runs, and is left out of the help.
+    for command in (
+        commands.add_parser("up", help="start a cluster in the background"),
+        commands.add_parser("keep"),
+    ):
         command.add_argument("--pool", choices=_POOLS, default="none", help="nodes to create")
     commands.add_parser("down", help="stop the cluster and remove its state")
     commands.add_parser("status", help="say whether it runs; exit code 1 when not")
@@ -106,14 +111,17 @@ def _up(directory: Path, name: str, pool: str) -> int:
 
 
 def _keep(directory: Path, pool: str) -> int:
-    with Cluster(directory / "state") as cluster:
+    # SIGTERM arrives as KeyboardInterrupt, and the context manager ends the cluster.
+    with contextlib.suppress(KeyboardInterrupt), Cluster(directory / "state") as cluster:
         if pool == "demo":
-            cluster.apply(*nodes.demo_pool(), *nodes.demo_foreign_pods())
+            pool_nodes = nodes.demo_pool()
+            cluster.apply(*pool_nodes, *nodes.demo_foreign_pods())
+            cluster.wait_for_nodes(len(pool_nodes))
         (directory / "ready").touch()
-        # SIGTERM ends this sleep through SystemExit, and the context manager ends the cluster.
         while True:
             time.sleep(5)
             cluster.check()
+    return 0
 
 
 def _down(directory: Path) -> int:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import yaml
 
 Json = Any
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0  # deleting a large collection on a busy machine takes this long
 
 
 class ApiError(RuntimeError):
@@ -32,7 +32,8 @@ class ApiError(RuntimeError):
 class Api:
     """Requests with the identity of a kubeconfig file."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, timeout_s: float = _TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         document = yaml.safe_load(kubeconfig.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         self._host = urlsplit(cluster["server"]).netloc
@@ -96,7 +97,7 @@ class Api:
     ) -> tuple[int, str]:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = http.client.HTTPSConnection(self._host, timeout=_TIMEOUT_S, context=self._tls)
+            connection = http.client.HTTPSConnection(self._host, timeout=self._timeout_s, context=self._tls)
             self._local.connection = connection
         try:
             connection.request(method, path, payload, headers)

@@ -123,6 +123,7 @@ def _build(module: GoModule, position: str) -> None:
     try:
         for command in _commands(module, go, partial):
             _run(command, module, position, golang.build_environment(go))
+        partial.chmod(0o755)  # mkdtemp makes it private; a cache may be shared
         # Only a whole build ever appears under the final name.
         partial.rename(target)
     finally:

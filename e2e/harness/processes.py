@@ -138,7 +138,12 @@ def _install_exit_hooks() -> None:
     on_main_thread = threading.current_thread() is threading.main_thread()
     # Python ends on SIGTERM without running exit hooks; leave a handler that somebody else set alone.
     if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    # pytest takes SystemExit for one failed test and goes on; this ends the whole run, fixtures included.
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def is_alive(pid: int) -> bool:
