@@ -121,7 +121,7 @@ class Scale:
     max_replicas: int | None
     """None: as many as pool.maxGPUs holds."""
     planned_replicas: int
-    """How many replicas to run now: spec.replicas under External, minReplicas otherwise."""
+    """How many replicas to run now: spec.replicas under External, minReplicas (at least 1) otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,12 +217,13 @@ def _scale(spec: LLMServiceSpec, *, survive: bool) -> Scale:
     if minimum is None:
         minimum = MIN_REPLICAS_SURVIVING_NODE_LOSS if survive else DEFAULT_MIN_REPLICAS
         minimum = minimum if scaling.max_replicas is None else min(minimum, scaling.max_replicas)
-    external = scaling.mode == "External" and spec.replicas is not None
+    external = spec.replicas if scaling.mode == "External" else None
     return Scale(
         mode=scaling.mode or "Auto",
         min_replicas=minimum,
         max_replicas=scaling.max_replicas,
-        planned_replicas=spec.replicas if external and spec.replicas is not None else minimum,
+        # Until an idle service can be woken, the lower bound 0 of scale to zero still runs one replica.
+        planned_replicas=max(minimum, 1) if external is None else external,
     )
 
 

@@ -4,7 +4,10 @@ Decides the vocabulary of conditions, candidates and events. Never decides which
 `docs/reasons.md` is generated from this table and a test holds the two together.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 
 class ConditionType(StrEnum):
@@ -107,5 +110,228 @@ class CandidateReason(StrEnum):
     """It fits at the same cost, but a rule that its sentence names puts another first."""
 
 
-CANDIDATE_SENTENCES: dict[CandidateReason, str] = {}
-REASON_SENTENCES: dict[Reason, str] = {}
+CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
+    {
+        CandidateReason.CHOSEN: "This arrangement is the plan.",
+        CandidateReason.LARGER_THAN_NEEDED: (
+            "It fits, but an arrangement with fewer GPUs does too; pin parallelism to use it all the same."
+        ),
+        CandidateReason.COSTS_MORE: (
+            "It fits, but the chosen arrangement costs less; restrict pool.gpuProducts to force this product."
+        ),
+        CandidateReason.WEIGHTS_DO_NOT_FIT: (
+            "Weights and overheads alone exceed one GPU's memory; more GPUs in a replica, a larger GPU or a "
+            "quantized variant would help."
+        ),
+        CandidateReason.KV_TOO_SMALL: (
+            "The weights fit, but the KV cache left is smaller than the work needs; lower "
+            "model.maxContextTokens or workload.concurrency, or allow an FP8 KV cache."
+        ),
+        CandidateReason.ILLEGAL_TENSOR_PARALLELISM: (
+            "The model's heads or widths cannot be split this many ways; another degree is needed."
+        ),
+        CandidateReason.BEYOND_ISLAND: (
+            "Its ranks would leave the NVLink island; interconnect.policy Any permits that, at a cost in "
+            "speed."
+        ),
+        CandidateReason.BEYOND_NODE: (
+            "No node of the pool has as many GPUs as its tensor ranks need in one place."
+        ),
+        CandidateReason.NUMBER_FORMAT_UNSUPPORTED: (
+            "The GPU cannot compute in the checkpoint's number format; use another product or another "
+            "variant."
+        ),
+        CandidateReason.OVER_BUDGET: (
+            "It needs more GPUs than pool.maxGPUs allows; raise maxGPUs or lower minReplicas."
+        ),
+        CandidateReason.NODE_TOO_SMALL: (
+            "The nodes lack CPU, memory or ephemeral storage for such a pod, even when they are empty."
+        ),
+        CandidateReason.NOT_PINNED: "spec.parallelism pins other degrees; remove the pin to let it compete.",
+        CandidateReason.MEMORY_UNKNOWN: (
+            "The memory model does not cover this model, GPU or engine version, so nothing is promised of it."
+        ),
+        CandidateReason.NEEDS_MULTI_NODE: (
+            "One replica would span nodes, which this version cannot run yet; a larger GPU or a quantized "
+            "variant would avoid it."
+        ),
+        CandidateReason.NO_ROOM_NOW: (
+            "It fits in principle, but the GPUs are taken now; free some or add a node."
+        ),
+        CandidateReason.UNVALIDATED: (
+            "No measurement covers it, and its predicted gain is too small to prefer it to a covered "
+            "arrangement."
+        ),
+        CandidateReason.CONTEXT_TOO_LONG: (
+            "model.maxContextTokens exceeds what the checkpoint declares; lower it or choose another "
+            "checkpoint."
+        ),
+        CandidateReason.DRIVER_TOO_OLD: (
+            "The nodes' GPU driver is older than the engine's image needs; update the driver or use an "
+            "older engine."
+        ),
+        CandidateReason.RANKED_LOWER: (
+            "It fits at the same cost, but a rule that its message names puts the chosen one first."
+        ),
+    }
+)
+"""One sentence for each candidate reason: what it means and what to do next."""
+
+REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
+    {
+        Reason.VALID: "The spec is complete and consistent; nothing to do.",
+        Reason.INVALID_SPEC: (
+            "The spec contradicts itself or a bound; change the fields that the message names."
+        ),
+        Reason.NOT_IMPLEMENTED: (
+            "The spec is accepted, but this version ignores the fields that the message names; remove them "
+            "or wait for a version that acts on them."
+        ),
+        Reason.CHILD_NAME_TAKEN: (
+            "An object of the name that a child needs exists and is not this service's; it is never "
+            "adopted: rename the service, or delete that object."
+        ),
+        Reason.MISSING_SECRET: "A Secret or a key of it that the spec names does not exist; create it.",
+        Reason.MISSING_CONFIG_MAP: (
+            "A ConfigMap or a key of it that the spec names does not exist; create it."
+        ),
+        Reason.MISSING_CLAIM: "A PersistentVolumeClaim that the spec names does not exist; create it.",
+        Reason.INVALID_MODEL_CONFIG: (
+            "The config.json in the ConfigMap cannot be used; put the checkpoint's own file there, unchanged."
+        ),
+        Reason.UNKNOWN_MODEL: (
+            "The model is not in the catalogue; put its config.json into a ConfigMap and name it in "
+            "model.config."
+        ),
+        Reason.QUANTIZATION_MISMATCH: (
+            "model.quantization contradicts the checkpoint; write the format it has, or name another "
+            "checkpoint."
+        ),
+        Reason.ENGINE_ARGS_REFUSED: (
+            "engine.args or engine.env sets what the plan owns; remove the entry and use the field that the "
+            "message names."
+        ),
+        Reason.POD_TEMPLATE_REFUSED: (
+            "podTemplate sets what the plan owns; remove it and use the field that the message names."
+        ),
+        Reason.CACHE_NOT_SHAREABLE: (
+            "The cache claim can be mounted on one node only, but more are used; use a ReadWriteMany claim, "
+            "or cache.type Ephemeral."
+        ),
+        Reason.PLANNED: "A plan was found and is in force; status.plan explains it.",
+        Reason.CONTEXT_CLAMPED: (
+            "The longest context was lowered to what fits; write the served value into "
+            "model.maxContextTokens, or give the service larger GPUs."
+        ),
+        Reason.PLAN_NOT_COVERED: (
+            "The plan is in force, but no measurement covers a part of it, so its reserve is wider; watch "
+            "the first start."
+        ),
+        Reason.NO_USABLE_GPUS: (
+            "No node of the pool has GPUs that may be used; the message names for each node the label or "
+            "field in the way."
+        ),
+        Reason.UNKNOWN_GPU_PRODUCT: (
+            "Nodes report a GPU product that the catalogue does not know; correct the label, restrict "
+            "pool.gpuProducts, or add the product to the catalogue."
+        ),
+        Reason.ILLEGAL_PARALLELISM: (
+            "The pinned parallelism does not divide the model; pin one of the degrees that the message lists."
+        ),
+        Reason.CONTEXT_TOO_LONG: (
+            "model.maxContextTokens exceeds what the model declares; lower it or choose another model."
+        ),
+        Reason.NUMBER_FORMAT_UNSUPPORTED: (
+            "No GPU of the pool computes in the checkpoint's number format; name a variant in another "
+            "format, or use other GPUs."
+        ),
+        Reason.DOES_NOT_FIT: (
+            "No arrangement of the pool's GPUs holds the model; the message says what is short and what "
+            "would fit."
+        ),
+        Reason.GPU_BUDGET_TOO_SMALL: (
+            "The model fits the pool but not pool.maxGPUs; raise it to what the message says."
+        ),
+        Reason.NODE_RESOURCES_TOO_SMALL: (
+            "The GPUs suffice, but the nodes lack CPU, memory or ephemeral storage for the pod; use larger "
+            "nodes."
+        ),
+        Reason.NEEDS_MULTI_NODE: (
+            "One replica would span nodes, which this version cannot run yet; use larger GPUs, more of them "
+            "in a node, or a quantized variant."
+        ),
+        Reason.MEMORY_UNKNOWN: (
+            "The memory need of this model cannot be predicted, so no plan is made; the message names the "
+            "missing fact."
+        ),
+        Reason.PLACED: "All planned replicas have a place; nothing to do.",
+        Reason.NO_ROOM: (
+            "The plan fits in principle, but no GPUs are free now; the message names who holds them: free "
+            "some, add a node, or raise this service's priority."
+        ),
+        Reason.PARTIALLY_PLACED: (
+            "Some replicas have a place and the others wait for free GPUs; free some, add a node, or lower "
+            "scaling.minReplicas."
+        ),
+        Reason.UNSCHEDULABLE: (
+            "The scheduler refuses a pod for a reason that the plan cannot see; the message carries its "
+            "words."
+        ),
+        Reason.NOT_PLANNED: "Nothing can be placed before a plan exists; see the Planned condition.",
+        Reason.NOT_OBSERVED: "The operator has not seen enough of the cluster yet to judge; wait a moment.",
+        Reason.SERVING: "Enough replicas answer requests; nothing to do.",
+        Reason.STARTING: "Replicas are loading the model; wait, the message gives the start-up budget.",
+        Reason.NOT_ENOUGH_REPLICAS: (
+            "Fewer replicas answer than are wanted; see Placed and Degraded for the cause."
+        ),
+        Reason.NO_REPLICAS: "No replica answers; see Placed and Degraded for the cause.",
+        Reason.ROLLING_OUT: "A new revision is replacing the old one; wait until it has.",
+        Reason.SETTLED: "Everything is as the spec asks; nothing to do.",
+        Reason.WAITS_FOR_PERSON: "The operator cannot go on by itself; do what the message says.",
+        Reason.SCALED_TO_ZERO: "No replica is wanted now; raise the replica count to serve.",
+        Reason.HEALTHY: "No trouble is seen; nothing to do.",
+        Reason.CRASH_LOOP: (
+            "The engine ends again and again; read its last lines in the message or in its log."
+        ),
+        Reason.OUT_OF_MEMORY: (
+            "The engine ran out of GPU or host memory; lower engine.gpuMemoryUtilizationPercent or "
+            "maxNumSeqs, and report the case, for the prediction was wrong."
+        ),
+        Reason.IMAGE_PULL: (
+            "The engine image cannot be pulled; check engine.image and engine.imagePullSecrets."
+        ),
+        Reason.FOREIGN_AUTOSCALER: (
+            "An autoscaler is aimed at a child of this service and fights the operator; delete it, or use "
+            "scaling.mode External and aim it at the LLMService."
+        ),
+        Reason.START_TOO_SLOW: (
+            "A replica has used up its start-up budget; check download speed and storage, or use a model "
+            "cache."
+        ),
+        Reason.HUB_UNAUTHORIZED: (
+            "The hub refuses the download; accept the model's licence there and check "
+            "model.source.hub.tokenSecretRef."
+        ),
+        Reason.POD_CONFIG: (
+            "Kubernetes cannot make a container from the pod, for example because a key is missing; the "
+            "message carries its words."
+        ),
+        Reason.NOT_MEASURED: "No latency has been measured yet, so nothing is said of the targets.",
+    }
+)
+"""One sentence for each reason: what it means and what to do next."""
+
+CONDITION_SENTENCES: Final[Mapping[ConditionType, str]] = MappingProxyType(
+    {
+        ConditionType.ACCEPTED: "The spec is usable, and everything that it names exists.",
+        ConditionType.PLANNED: "An arrangement of GPUs that holds the model was found.",
+        ConditionType.PLACED: "All planned replicas have a place on a node now.",
+        ConditionType.AVAILABLE: "Enough replicas answer requests now.",
+        ConditionType.READY: "Available, and the revision of this generation is fully out.",
+        ConditionType.SLO_MET: "The measured latencies keep the targets; it never changes Ready.",
+        ConditionType.DEGRADED: "Something is wrong with a replica; the reason is a diagnosis.",
+        ConditionType.RECONCILING: "The operator is still working towards the spec (kstatus).",
+        ConditionType.STALLED: "The operator waits for a person (kstatus).",
+    }
+)
+"""What each condition says when it is True."""

@@ -1,96 +1,152 @@
 """`status`: what the operator decided, what it sees, and why.
 
-Decides the shape of the report. Never holds a live figure that would make the status flicker: figures are written on
-decisions and transitions only.
+Decides the shape of the report. Never holds a live figure that would make the status flicker: figures are
+written on decisions and transitions only.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shardwright.api.base import ApiModel
+from shardwright.api.base import ApiModel, keyed_by
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 Sentence = Annotated[str, Field(max_length=1024)]
-Short = Annotated[str, Field(max_length=253)]
+Short = Annotated[str, Field(max_length=512)]
 Decimal = Annotated[str, Field(max_length=32, pattern=r"^-?\d+(\.\d+)?$")]
+"""A number with a fraction, as text: the resource holds no floats."""
+ReasonName = Annotated[str, Field(max_length=64)]
 
 
 class Condition(ApiModel):
     """A standard Kubernetes condition."""
 
     type: Annotated[str, Field(max_length=64)]
+    """Accepted, Planned, Placed, Available, Ready, SLOMet, Degraded, Reconciling or Stalled."""
     status: ConditionStatus
-    reason: Annotated[str, Field(max_length=64)]
+    """Whether the condition holds."""
+    reason: ReasonName
+    """One word from the table of reasons."""
     message: Annotated[str, Field(max_length=4096)]
+    """What was seen and what to do next."""
     observed_generation: int
-    last_transition_time: Annotated[str, Field(max_length=32)]
+    """Generation of the spec that this is about."""
+    last_transition_time: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When `status` changed last."""
 
 
 class BillLine(ApiModel):
-    """One line of the memory bill of one GPU, in GiB."""
+    """One line of the memory bill of one GPU."""
 
     item: Short
+    """What takes the memory."""
     gibibytes: Decimal
+    """How much, in GiB."""
     why: Sentence
+    """How the figure comes about."""
 
 
 class CandidateStatus(ApiModel):
     """An arrangement that was considered, and what became of it."""
 
     arrangement: Short
-    reason: Annotated[str, Field(max_length=64)]
+    """Model, GPU product and parallelism."""
+    reason: ReasonName
+    """One word from the table of candidate reasons."""
     message: Sentence
+    """The same with its figures."""
 
 
 class PlanStatus(ApiModel):
     """The plan in force: the choice, what it predicts, and what else was considered."""
 
     summary: Short
+    """The choice in short, such as `H100 TP2 ×4`."""
     model: Short
+    """Checkpoint that is served."""
     gpu_product: Short
+    """GPU product label."""
     tensor: int
+    """Tensor-parallel degree."""
     pipeline: int
+    """Pipeline-parallel degree."""
     data: int
+    """Attention data-parallel degree inside one engine."""
     expert: bool
+    """Whether experts are spread over the ranks."""
     gpus_per_replica: int
+    """GPUs of one replica."""
     replicas: int
+    """Replicas planned."""
     max_context_tokens: int
+    """Longest prompt plus answer that is served."""
     max_num_seqs: int
+    """Most requests in one batch of an engine."""
     max_num_batched_tokens: int
+    """Most tokens in one step of an engine."""
     gpu_memory_utilization_percent: int
+    """Share of each GPU's memory that vLLM uses, in percent."""
     kv_cache_dtype: Short
+    """KV cache format, in vLLM's words."""
     weights_gib: Decimal
+    """Predicted weights on one GPU, in GiB."""
     kv_tokens: int
+    """Predicted tokens that the KV cache of one replica holds."""
     max_concurrency: Decimal
+    """Predicted requests of the maximum length that one replica holds at once."""
     price_per_hour: Decimal | None = None
+    """Price of all replicas, in the price list's currency; absent when no price is known."""
     coverage: Short
+    """Which measured class the prediction rests on, or what it does not cover."""
     binding_constraint: Sentence
+    """What kept the plan from being smaller."""
     memory_bill: Annotated[list[BillLine], Field(max_length=16)]
+    """Memory of the fullest GPU, line by line."""
     candidates: Annotated[list[CandidateStatus], Field(max_length=64)]
+    """What else was considered."""
     inputs_digest: Short
+    """Digest of everything that the decision depended on."""
     revision: Short
+    """Hash of the revision that holds the plan."""
 
 
 class RevisionStatus(ApiModel):
     """A plan that was or is in force."""
 
     name: Short
+    """Name of its ControllerRevision and workload."""
     hash: Short
+    """Hash at the end of its name."""
     summary: Short
+    """Its choice in short."""
     replicas: int
+    """Replicas that it should have now."""
     ready_replicas: int
+    """Replicas of it that serve now."""
 
 
 class LLMServiceStatus(ApiModel):
     """What is true now."""
 
     observed_generation: int = -1
-    conditions: Annotated[list[Condition], Field(max_length=16)] | None = None
+    """Generation that conditions and plan are about; -1 before the operator has seen the object."""
+    conditions: (
+        Annotated[list[Condition], Field(max_length=16, json_schema_extra=keyed_by("type"))] | None
+    ) = None
+    """What holds and why; the table of reasons is in docs/reasons.md."""
     plan: PlanStatus | None = None
-    revisions: Annotated[list[RevisionStatus], Field(max_length=8)] | None = None
+    """The plan in force."""
+    revisions: (
+        Annotated[list[RevisionStatus], Field(max_length=8, json_schema_extra=keyed_by("name"))] | None
+    ) = None
+    """Plans in force, the newest first."""
     replicas: int | None = None
+    """Replicas that exist, over all revisions."""
     ready_replicas: int | None = None
+    """Replicas that serve."""
     ready_summary: Short | None = None
+    """Serving and wanted replicas, such as 2/3."""
     selector: Short | None = None
+    """Label selector of the replicas, for autoscalers."""
     endpoint: Annotated[str, Field(max_length=512)] | None = None
+    """Base URL of the OpenAI API inside the cluster."""

@@ -61,7 +61,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         "spec.scaling.scaleToZero",
-        "scale to zero is not implemented yet; with minReplicas 0 nothing runs until it is raised",
+        "scale to zero is not implemented yet; at least one replica runs",
         lambda s: bool(s.scaling and s.scaling.scale_to_zero),
     ),
     (
@@ -144,3 +144,8 @@ def unimplemented(spec: LLMServiceSpec) -> tuple[Problem, ...]:
         for field, message, is_set in _RULES
         if is_set(spec)
     )
+
+
+def unimplemented_fields() -> tuple[tuple[str, str], ...]:
+    """List every field that this version ignores, with what happens instead."""
+    return tuple((field, message) for field, message, _ in _RULES)
