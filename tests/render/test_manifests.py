@@ -432,3 +432,62 @@ def test_neither_plan_nor_revision_is_an_error() -> None:
 def test_flag_list_is_the_one_with_the_source() -> None:
     text = (Path(__file__).parents[1] / "data" / "vllm_flags.txt").read_text()
     assert "0.32.0" in text.splitlines()[0]
+
+
+def accepts(terms: list[dict[str, Any]], labels: dict[str, str]) -> bool:
+    """Kubernetes' own reading of required node affinity, for the operators that are rendered."""
+
+    def meets(rule: dict[str, Any]) -> bool:
+        have = labels.get(rule["key"])
+        match rule["operator"]:
+            case "In":
+                return have in rule["values"]
+            case "NotIn":
+                return have not in rule["values"]
+            case "DoesNotExist":
+                return have is None
+            case "Gt":
+                return have is not None and int(have) > int(rule["values"][0])
+        raise AssertionError(rule)
+
+    return any(all(meets(rule) for rule in term["matchExpressions"]) for term in terms)
+
+
+@pytest.mark.parametrize(
+    ("labels", "fits"),
+    [
+        ({}, True),
+        ({"nvidia.com/gpu.count": None}, True),
+        ({"nvidia.com/gpu.count": "2"}, False),
+        ({"nvidia.com/gpu.count": "8"}, False),
+        ({"nvidia.com/gpu.sharing-strategy": "time-slicing"}, False),
+        ({"nvidia.com/gpu.sharing-strategy": "none"}, True),
+        ({"nvidia.com/mig.strategy": "single"}, False),
+        ({"nvidia.com/gpu.product": "NVIDIA-RTX-A6000-SHARED"}, False),
+        ({"nvidia.com/gpu.product": "RTX-A6000"}, True),
+        ({"nvidia.com/gpu.memory": "46068"}, False),
+        ({"nvidia.com/gpu.memory": None}, True),
+        ({"nvidia.com/cuda.driver-version.major": "535"}, False),
+        ({"nvidia.com/cuda.driver-version.major": None, "nvidia.com/cuda.driver.major": "535"}, False),
+        ({"nvidia.com/cuda.driver-version.major": None, "nvidia.com/cuda.driver.major": "570"}, True),
+        ({"nvidia.com/cuda.driver-version.major": None}, True),
+    ],
+)
+def test_affinity_accepts_the_nodes_that_the_plan_runs_on(labels: dict[str, str | None], fits: bool) -> None:
+    chosen = plan(
+        product=A6000,
+        parallelism=Parallelism(tensor=4),
+        min_gpu_memory_mib=49140,
+        most_node_gpus=4,
+        min_driver_major=550,
+    )
+    node = {
+        "nvidia.com/gpu.product": "NVIDIA-RTX-A6000",
+        "nvidia.com/gpu.count": "4",
+        "nvidia.com/gpu.memory": "49140",
+        "nvidia.com/cuda.driver-version.major": "550",
+    } | labels
+    pod = of_kind(rendered({}, chosen), "Deployment")["spec"]["template"]["spec"]
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    found = {key: value for key, value in node.items() if value is not None}
+    assert accepts(required["nodeSelectorTerms"], found) is fits

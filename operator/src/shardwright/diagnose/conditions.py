@@ -119,7 +119,7 @@ def _planned(facts: ServiceFacts, accepted: _Verdict) -> _Verdict:
 def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
     limits = plan.limits
     where = f"{plan.model.model_id} on {plan.product.short_name} {plan.parallelism}"
-    message = f"{where}, context {limits.max_model_len} tokens. {plan.binding_constraint}"
+    message = f"{where}, context {limits.max_model_len} tokens: {plan.binding_constraint}"
     uncovered = [problem for problem in facts.problems if problem.reason is Reason.PLAN_NOT_COVERED]
     reason = Reason.PLANNED
     if uncovered or not plan.estimate.covered:

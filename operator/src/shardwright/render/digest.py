@@ -145,7 +145,7 @@ def _choice(plan: Plan) -> dict[str, Any]:
         "resources": list(plan.pod_resources),
         "shm": plan.shm_bytes,
         "gpuResource": plan.gpu_resource,
-        "node": [plan.nodes_gpus, plan.min_gpu_memory_mib],
+        "node": [plan.nodes_gpus, plan.most_node_gpus, plan.min_gpu_memory_mib, plan.min_driver_major],
     }
 
 

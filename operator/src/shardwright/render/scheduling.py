@@ -5,6 +5,7 @@ when its node is lost, so the places that the ledger holds are preferred, not re
 """
 
 import re
+from itertools import chain, product
 from typing import Final
 
 from shardwright.api.llmservice import LLMServiceSpec
@@ -15,6 +16,7 @@ from shardwright.render.request import JsonObject
 from shardwright.topology.nodes import (
     AMD_PRODUCT_LABEL,
     COUNT_LABEL,
+    DRIVER_LABELS,
     MEMORY_LABEL,
     MIG_STRATEGY_LABEL,
     PRODUCT_LABEL,
@@ -27,6 +29,8 @@ NODE_LOSS_S: Final = 60
 minutes of lost capacity; below about 40 s a short loss of the node's lease would already move tens of GiB of
 weights."""
 MAX_PREFERRED_NODES: Final = 32
+MOST_NODE_GPUS: Final = 16
+"""No server of the product table has more (a2-megagpu: 16 A100)."""
 NO_SPREAD_SKEW: Final = 10_000
 """More pods than a node can hold, so that the constraint never rejects one."""
 
@@ -53,12 +57,37 @@ def affinity(plan: Plan, preferred_nodes: tuple[str, ...]) -> JsonObject:
 def _terms(plan: Plan) -> list[JsonObject]:
     """Return the alternatives of the required affinity; a node has to meet one of them."""
     common = _requirements(plan)
-    if plan.product.vendor == "amd" or not plan.min_gpu_memory_mib:
-        return [{"matchExpressions": common}]
-    enough = {"key": MEMORY_LABEL, "operator": "Gt", "values": [str(plan.min_gpu_memory_mib - 1)]}
+    choices = [] if plan.product.vendor == "amd" else [*_memory(plan), *_driver(plan)]
+    return [{"matchExpressions": [*common, *chain(*chosen)]} for chosen in product(*choices)]
+
+
+def _memory(plan: Plan) -> list[list[list[JsonObject]]]:
+    if not plan.min_gpu_memory_mib:
+        return []
     # A product label set by hand comes without the memory label; capacity is then the product's.
-    unknown = {"key": MEMORY_LABEL, "operator": "DoesNotExist"}
-    return [{"matchExpressions": [*common, enough]}, {"matchExpressions": [*common, unknown]}]
+    return [[[_more(MEMORY_LABEL, plan.min_gpu_memory_mib)], [_absent(MEMORY_LABEL)]]]
+
+
+def _driver(plan: Plan) -> list[list[list[JsonObject]]]:
+    if not plan.min_driver_major:
+        return []
+    new, old = DRIVER_LABELS
+    enough = plan.min_driver_major
+    return [
+        [
+            [_more(new, enough)],
+            [_absent(new), _more(old, enough)],
+            [_absent(new), _absent(old)],
+        ]
+    ]
+
+
+def _more(label: str, at_least: int) -> JsonObject:
+    return {"key": label, "operator": "Gt", "values": [str(at_least - 1)]}
+
+
+def _absent(label: str) -> JsonObject:
+    return {"key": label, "operator": "DoesNotExist"}
 
 
 def _requirements(plan: Plan) -> list[JsonObject]:
@@ -70,9 +99,11 @@ def _requirements(plan: Plan) -> list[JsonObject]:
         return [{"key": AMD_PRODUCT_LABEL, "operator": "In", "values": names}]
     # Full names only: nodes that offer MIG slices or shared GPUs under a name of their own are out.
     found: list[JsonObject] = [{"key": PRODUCT_LABEL, "operator": "In", "values": names}]
-    too_few = [str(count) for count in range(1, max(plan.nodes_gpus, plan.pod_resources.gpus))]
-    if too_few:
-        found.append({"key": COUNT_LABEL, "operator": "NotIn", "values": too_few})
+    counts = list(range(1, max(plan.nodes_gpus, plan.pod_resources.gpus)))
+    if plan.most_node_gpus:
+        counts += range(plan.most_node_gpus + 1, MOST_NODE_GPUS + 1)
+    if counts:
+        found.append({"key": COUNT_LABEL, "operator": "NotIn", "values": [str(count) for count in counts]})
     found += [
         {"key": SHARING_LABEL, "operator": "NotIn", "values": ["mps", "time-slicing"]},
         {"key": MIG_STRATEGY_LABEL, "operator": "NotIn", "values": ["single"]},
