@@ -4,7 +4,7 @@ Decides which rows count: those whose start succeeded with logged KV tokens, and
 Sliding-window hybrids are judged by maximum concurrency, as vLLM prints their tokens in two ways. Every question
 goes through the same options as `shardwright estimate`; the row's own visible memory is not used.
 
-    python benchmarks/memory_accuracy.py [--json] [--rows FILE] [--markdown]
+    python benchmarks/memory_accuracy.py [--json] [--rows FILE] [--update docs/memory-model.md]
 """
 
 import argparse
@@ -22,6 +22,7 @@ from shardwright.cli.estimate_options import OptionError, UnknownMemoryError, fr
 from shardwright.planner.memory import estimate
 
 ROWS = Path(__file__).resolve().parent.parent / "tests" / "data" / "vllm_startup_observations.csv"
+BEGIN, END = "<!-- figures: make accuracy-memory -->", "<!-- end of figures -->"
 COLUMNS = {
     "model": "model",
     "gpu": "gpu",
@@ -182,9 +183,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=Path, default=ROWS)
     parser.add_argument("--json", action="store_true", help="everything as one JSON object")
+    parser.add_argument("--update", type=Path, metavar="PAGE", help="write the summary into a page")
     args = parser.parse_args()
     rows = load(args.rows)
     total = summary(rows)
+    if args.update is not None:
+        args.update.write_text(with_table(args.update.read_text(encoding="utf-8"), rows), encoding="utf-8")
+        return 0
     if args.json:
         print(json.dumps({"summary": total, "rows": [asdict(row) for row in rows]}, indent=2))
         return 0
@@ -195,6 +200,45 @@ def main() -> int:
         print("| " + " | ".join(cells(row)) + " |")
     print(json.dumps(total, indent=2))
     return 0
+
+
+def with_table(page: str, rows: list[Judged]) -> str:
+    """Return a page with the part between its two markers replaced by the present figures."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{table(rows)}\n{END}{after}"
+
+
+def table(rows: list[Judged]) -> str:
+    """Return errors by class over the covered rows, and the rows that are not covered."""
+    lines = ["| class | rows | median error % | P90 % | largest % |", "|---|---|---|---|---|"]
+    counted = [row for row in rows if row.counts]
+    covered = [row for row in counted if row.covered and row.error_percent is not None]
+    groups = {"all covered rows": covered}
+    for row in covered:
+        groups.setdefault(row.coverage, []).append(row)
+    for name, members in groups.items():
+        errors = sorted(abs(row.error_percent) for row in members)
+        p90 = statistics.quantiles(errors, n=10, method="inclusive")[-1] if len(errors) > 1 else errors[0]
+        lines.append(
+            f"| {name} | {len(errors)} | {statistics.median(errors):.2f} | {p90:.2f} | {errors[-1]:.2f} |"
+        )
+    lines += ["", "Started, with logged tokens, not covered:", "", "| row | model | why |", "|---|---|---|"]
+    lines += [f"| {row.id} | {row.model} | {row.coverage} |" for row in counted if not row.covered]
+    lines += [
+        "",
+        "Failed starts and the verdict given:",
+        "",
+        "| row | model | recorded | verdict |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.id} | {row.model} on {row.gpu}, {row.split} | {row.outcome or 'failed, reason not stated'} "
+        f"| {row.verdict} |"
+        for row in rows
+        if row.outcome != "ok"
+    ]
+    return "\n".join(lines)
 
 
 def cells(row: Judged) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ _FULL_DESPITE_WINDOW = frozenset(
 )
 """Gemma-2 starts with the tokens of full attention (measured); the others use one kind of layer or switch it
 off."""
+GEMMA3_PATCHES = 4096
+"""Position embeddings of Gemma-3's tower: (896 / 14) squared."""
 _BIASED = frozenset({"qwen2", "qwen2_moe", "qwen2_5_vl_text", "gpt_oss", "phi", "gpt2", "opt", "starcoder2"})
 
 
@@ -277,6 +279,8 @@ def _tower_bytes(top: Fields, key: str, hidden: int, family: str) -> int:
     if tower.find("out_hidden_size") is not None:
         taps = 4 if "qwen3_vl" in family else 1  # Qwen3-VL also maps three middle layers
         parameters += taps * (merged * merged + merged * hidden)
+    elif family.startswith("gemma3"):
+        parameters += width * hidden + GEMMA3_PATCHES * width
     else:
         parameters += width * hidden + hidden * hidden
     return 2 * parameters

@@ -129,10 +129,10 @@ def _graph_gib(request: MemoryRequest) -> float:
 def _room_outside_gib(request: MemoryRequest, total: float, graphs: float) -> float:
     """Return GiB left outside the budget once start-up has taken what it takes there; negative: it will fail.
 
-    Checked above vLLM's own default utilisation only: below it every measured start had the room.
+    Checked for V1 above vLLM's own default utilisation only: below it every measured start had the room.
     """
     percent = request.limits.gpu_memory_utilization_percent
-    if percent <= activation.TRUSTED_UTILIZATION_PERCENT:
+    if percent <= activation.TRUSTED_UTILIZATION_PERCENT or not request.engine.v1:
         return 0.0
     outside = total * (100 - percent) / 100 - activation.CONTEXT_GIB
     graphs_outside = 0.0 if request.engine.subtracts_cuda_graphs else graphs

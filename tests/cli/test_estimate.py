@@ -1,0 +1,185 @@
+"""`shardwright estimate`: keys, exit codes, batches, bad input, and no Kubernetes library loaded."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shardwright.cli.main import main
+
+KEYS = {
+    "weightsGiBPerGPU", "activationGiB", "nonTorchGiB", "cudaGraphGiB", "kvCacheGiBPerGPU", "kvTokens",
+    "maxConcurrency", "marginGiB", "verdict", "coverage",
+}  # fmt: skip
+LLAMA = ["--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "H100-80GB"]
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+}  # fmt: skip
+
+
+def ask(capsys, *options):
+    code = main(["estimate", *options])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def answer(capsys, *options):
+    code, out, _ = ask(capsys, *options, "-o", "json")
+    return code, json.loads(out)
+
+
+def test_json_has_the_contract_keys(capsys):
+    code, found = answer(
+        capsys, *LLAMA, "--tp", "1", "--pp", "1", "--quantization", "None", "--kv-cache-dtype", "auto",
+        "--gpu-memory-utilization", "0.95", "--max-model-len", "8192", "--max-num-seqs", "1024",
+        "--max-num-batched-tokens", "8192", "--engine-version", "0.19.0",
+    )  # fmt: skip
+    assert code == 0
+    assert set(found) >= KEYS
+    assert found["verdict"] == "Fits"
+    assert found["kvTokens"] == pytest.approx(476_016, rel=0.001)
+    assert found["kvCacheGiBPerGPU"] == pytest.approx(58.11, abs=0.01)
+    assert found["notes"] == []
+
+
+def test_defaults_are_those_of_the_device_and_are_said(capsys):
+    _, found = answer(capsys, *LLAMA, "--engine-version", "0.19.0")
+    text = " ".join(found["notes"])
+    assert all(
+        part in text for part in ("max-num-seqs 1024", "max-num-batched-tokens 8192", "0.90", "131072")
+    )
+    _, small = answer(capsys, "--model", "Qwen/Qwen3-8B", "--gpu", "L40S")
+    assert "max-num-seqs 256" in " ".join(small["notes"])
+    assert "0.92" in " ".join(small["notes"])
+
+
+def test_text_shows_the_bill(capsys):
+    code, out, _ = ask(capsys, *LLAMA)
+    assert code == 0
+    assert all(word in out for word in ("It fits.", "Weights", "Activation peak", "KV cache", "Coverage:"))
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "verdict"),
+    [
+        (["--model", "meta-llama/Llama-3.3-70B-Instruct", "--gpu", "H100"], 1, "OutOfMemory"),
+        (["--model", "Qwen/Qwen3-32B", "--gpu", "H100", "--max-model-len", "40960"], 1, "TooSmall"),
+        (["--model", "nvidia/Nemotron-H-56B-Base-8K", "--gpu", "B200"], 3, "Unknown"),
+        (["--model", "Qwen/Qwen3.8-27B", "--gpu", "H200"], 3, "Unknown"),
+    ],
+)
+def test_exit_code_says_the_verdict(capsys, options, code, verdict):
+    got, found = answer(capsys, *options)
+    assert (got, found["verdict"]) == (code, verdict)
+    assert set(found) >= KEYS
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--model", "meta-llama/Llama-3.1-8b", "--gpu", "H100"], ["model", "meta-llama/Llama-3.1-8B"]),
+        (["--model", "Qwen/Qwen3-8B", "--gpu", "H1000"], ["gpu", "H100"]),
+        (["--gpu", "H100"], ["model", "missing"]),
+        ([*LLAMA, "--tp", "3"], ["tp", "attention heads"]),
+        ([*LLAMA, "--tp", "two"], ["tp", "whole number"]),
+        ([*LLAMA, "--pp", "64"], ["pp", "32 layers"]),
+        ([*LLAMA, "--ep"], ["ep", "experts"]),
+        ([*LLAMA, "--gpu-memory-utilization", "90"], ["gpu_memory_utilization", "0.9"]),
+        ([*LLAMA, "--kv-cache-dtype", "int3"], ["kv_cache_dtype", "fp8"]),
+        ([*LLAMA, "--quantization", "fp3"], ["quantization", "awq"]),
+        ([*LLAMA, "--engine-version", "newest"], ["engine.version"]),
+        (
+            ["--model", "Qwen/Qwen3-32B-FP8", "--gpu", "H100", "--quantization", "awq"],
+            ["quantization", "FP8"],
+        ),
+        (["--model", "a/b", "--gpu", "H100", "--config", "/nowhere/config.json"], ["config", "cannot read"]),
+        (["--batch", "/nowhere/rows.jsonl"], ["batch"]),
+    ],
+)
+def test_bad_input_names_the_option_and_the_fix(capsys, options, words):
+    code, out, err = ask(capsys, *options)
+    assert code == 2
+    assert out == ""
+    assert all(word in err for word in words), err
+
+
+def test_config_of_a_model_outside_the_catalogue(capsys, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    _, own = answer(capsys, "--model", "me/mine", "--gpu", "H100", "--config", str(path))
+    _, known = answer(capsys, *LLAMA)
+    assert own["kvTokens"] == known["kvTokens"]
+    path.write_text(json.dumps({**CONFIG, "num_attention_heads": 0}))
+    code, _, err = ask(capsys, "--model", "me/mine", "--gpu", "H100", "--config", str(path))
+    assert code == 2
+    assert "num_attention_heads" in err
+    path.write_text("{")
+    code, _, err = ask(capsys, "--model", "me/mine", "--gpu", "H100", "--config", str(path))
+    assert (code, "not JSON" in err) == (2, True)
+
+
+def test_quantizing_a_16_bit_model_halves_its_linear_layers(capsys):
+    _, plain = answer(capsys, *LLAMA)
+    _, eight = answer(capsys, *LLAMA, "--quantization", "fp8")
+    assert eight["weightsGiBPerGPU"] == pytest.approx(8.49, abs=0.02)
+    assert plain["weightsGiBPerGPU"] == pytest.approx(14.99, abs=0.01)
+    assert any("FP8" in note for note in eight["notes"])
+
+
+def test_batch_answers_each_line_and_the_exit_code_tells(capsys, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    lines = [
+        {"id": 1, "model": "Qwen/Qwen3-8B", "gpu": "H100", "max_model_len": 8192, "tp": "2"},
+        {"model": "Qwen/Qwen3-8B", "gpu": "H100", "max-model-len": 8192, "tp": 2},
+        {"model": "Qwen/Qwen3-8B", "gpu": "H100", "maxModelLen": 8192, "tensorParallelSize": 2},
+        {"model": "Qwen/Qwen3-8B", "gpu": "H100", "max_modle_len": 8192},
+    ]
+    rows.write_text("\n".join(json.dumps(line) for line in lines) + "\n\nnot json\n[1]\n")
+    code, out, _ = ask(capsys, "--batch", str(rows))
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert code == 2
+    assert len(answers) == 6
+    assert answers[0].pop("id") == 1
+    assert answers[0] == answers[1] == answers[2]
+    assert set(answers[0]) >= KEYS
+    assert [set(found) for found in answers[3:]] == [{"error"}] * 3
+    assert "max_modle_len" in answers[3]["error"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([("Qwen/Qwen3-8B", "H100")], 0),
+        ([("Qwen/Qwen3-8B", "H100"), ("meta-llama/Llama-3.3-70B-Instruct", "L4")], 1),
+        ([("meta-llama/Llama-3.3-70B-Instruct", "L4"), ("Qwen/Qwen3.8-27B", "H100")], 3),
+        ([("Qwen/Qwen3.8-27B", "H100"), ("no/such", "H100")], 2),
+    ],
+)
+def test_batch_exit_code_is_the_worst(capsys, tmp_path, lines, code):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"model": model, "gpu": gpu}) for model, gpu in lines))
+    assert ask(capsys, "--batch", str(rows))[0] == code
+
+
+def test_the_offline_command_loads_no_kubernetes_library():
+    program = (
+        "import sys; from shardwright.cli.main import main; "
+        "code = main(['estimate', '--model', 'Qwen/Qwen3-8B', '--gpu', 'H100']); "
+        "print(sorted({'kopf', 'kubernetes', 'aiohttp', 'prometheus_client'} & set(sys.modules)), code)"
+    )
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[] 0"
+
+
+def test_unknown_command_and_help(capsys):
+    assert main(["frobnicate"]) == 2
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    assert "estimate" in capsys.readouterr().out
