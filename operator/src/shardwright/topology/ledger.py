@@ -109,6 +109,7 @@ class Ledger:
         self.submit(claim)
         if self._grew:
             self.settle(now_s)
+            self._changed.discard(claim.service)  # it is told here
         else:
             self._grant(claim, now_s)
         return self.allocation(claim.service, claim.revision)
