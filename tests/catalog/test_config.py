@@ -1,6 +1,8 @@
 """config.json of each family and each number format, and what a malformed one is told."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardwright.catalog.config import architecture_from_config
 from shardwright.catalog.errors import CatalogError
@@ -224,3 +226,38 @@ def test_names_that_leave_the_checkpoint_as_it_is():
     assert all(named(name) is None for name in ("None", "bfloat16", "float16", "bf16", "compressed-tensors"))
     with pytest.raises(CatalogError, match="quantization"):
         named("fp3")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=6,
+)
+KEYS = [
+    *BASE, *MOE, *MLA, "head_dim", "layer_types", "sliding_window", "use_sliding_window", "quantization_config",
+    "text_config", "vision_config", "rope_scaling", "attn_type_list", "first_k_dense_replace", "moe_layer_freq",
+    "tie_word_embeddings", "partial_rotary_factor", "n_shared_experts", "mlp_only_layers", "multi_query",
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
+def test_any_config_is_read_or_refused_by_name(changes):
+    try:
+        model = architecture_from_config("a/b", {**BASE, **changes}, None)
+    except CatalogError as refused:
+        assert refused.field
+    else:
+        assert model.num_attention_heads % model.num_kv_heads == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(["quant_method", "bits", "group_size", "config_groups", "weight_block_size",
+                                        "quant_algo", "ignore", "load_in_4bit", "format"]),
+                       JSON | st.sampled_from(["fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes", "modelopt"]),
+                       max_size=5))  # fmt: skip
+def test_any_quantization_is_read_or_refused_by_name(config):
+    try:
+        parse(quantization_config=config)
+    except CatalogError as refused:
+        assert refused.field.startswith("quantization_config")

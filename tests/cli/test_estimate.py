@@ -6,8 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from shardwright.catalog.errors import CatalogError
+from shardwright.cli.estimate_options import OptionError, UnknownMemoryError, from_mapping, question
 from shardwright.cli.main import main
+from shardwright.planner.memory import estimate
 
 KEYS = {
     "weightsGiBPerGPU", "activationGiB", "nonTorchGiB", "cudaGraphGiB", "kvCacheGiBPerGPU", "kvTokens",
@@ -84,6 +89,7 @@ def test_exit_code_says_the_verdict(capsys, options, code, verdict):
         (["--model", "Qwen/Qwen3-8B", "--gpu", "H1000"], ["gpu", "H100"]),
         (["--gpu", "H100"], ["model", "missing"]),
         ([*LLAMA, "--tp", "3"], ["tp", "attention heads"]),
+        (["--model", "microsoft/phi-4", "--gpu", "H100", "--tp", "4"], ["tp", "10 KV heads"]),
         ([*LLAMA, "--tp", "two"], ["tp", "whole number"]),
         ([*LLAMA, "--pp", "64"], ["pp", "32 layers"]),
         ([*LLAMA, "--ep"], ["ep", "experts"]),
@@ -183,3 +189,21 @@ def test_unknown_command_and_help(capsys):
     assert main([]) == 2
     assert main(["--help"]) == 0
     assert "estimate" in capsys.readouterr().out
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["tp", "pp", "dp", "ep", "quantization", "max_model_len", "max_num_seqs", "engine_version",
+                         "gpu_memory_utilization", "enforce_eager", "kv_cache_dtype", "config", "weight_bytes"]),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.lists(st.integers())
+        | st.sampled_from(["nan", "inf", "0", "1", "8k", "0.9", "true"]),
+    )
+)  # fmt: skip
+def test_any_option_is_answered_or_refused_by_name(options):
+    try:
+        asked = question(from_mapping({"model": "Qwen/Qwen3-8B", "gpu": "H100", **options}))
+    except (OptionError, CatalogError, UnknownMemoryError) as refused:
+        assert str(refused)
+    else:
+        assert estimate(asked.request).margin_gib >= 0

@@ -129,6 +129,8 @@ def _answer(line: str, common: Mapping[str, object]) -> tuple[int, dict[str, obj
 
 
 def _json(asked: Question, answer: MemoryEstimate) -> dict[str, object]:
+    if answer.verdict is Verdict.UNKNOWN:
+        return {**_unknown(answer.coverage), "notes": [*asked.notes]}
     return {
         "weightsGiBPerGPU": round(answer.weights_gib_per_gpu, 4),
         "activationGiB": round(answer.activation_gib, 4),
@@ -160,6 +162,8 @@ def _print_unknown(reason: str, output: str) -> None:
 def _text(asked: Question, answer: MemoryEstimate) -> str:
     request = asked.request
     head = f"{request.architecture.model_id} on {request.gpu.label} {request.parallelism}"
+    if answer.verdict is Verdict.UNKNOWN:
+        return f"{head}\n{_SENTENCES[Verdict.UNKNOWN]} {answer.coverage}."
     lines = [head, _SENTENCES[answer.verdict], ""]
     width = max(len(line.item) for line in answer.bill)
     lines += [f"  {line.item:<{width}}  {line.gib:>9.2f} GiB  {line.why}" for line in answer.bill]

@@ -34,7 +34,9 @@ _ALIASES = {
     "vllm_version": "engine_version",
 }
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
-_KV_DTYPES = frozenset({"auto", "bfloat16", "float16", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2"})
+_KV_DTYPES = frozenset(
+    {"auto", "bfloat16", "float16", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla"}
+)
 
 
 class OptionError(ValueError):
@@ -217,6 +219,10 @@ def _check_split(model: ModelArchitecture, split: Parallelism) -> None:
         raise OptionError(
             f"tp: {split.tensor} does not divide the {model.num_attention_heads} attention heads"
         )
+    if model.mla is None and model.num_kv_heads % split.tensor and split.tensor % model.num_kv_heads:
+        raise OptionError(
+            f"tp: {split.tensor} neither divides nor is a multiple of {model.num_kv_heads} KV heads"
+        )
     if split.pipeline > model.num_layers:
         raise OptionError(f"pp: {split.pipeline} is more than the {model.num_layers} layers")
     if split.expert and model.moe is None:
@@ -240,7 +246,7 @@ def _count(values: Mapping[str, object], name: str, most: int) -> int | None:
         number = float(str(value))
     except ValueError:
         number = 0.5
-    if isinstance(value, bool) or number != int(number) or not 1 <= number <= most:
+    if isinstance(value, bool) or not 1 <= number <= most or number != int(number):
         raise OptionError(f"{name}: must be a whole number from 1 to {most}, not {kind(value)}")
     return int(number)
 
