@@ -159,7 +159,7 @@ class GPUProduct:
     """For plans and columns: H100, A100-40, L40S."""
     verified: bool
     price_per_gpu_hour: float | None = None
-    """A default from public price lists, in USD; the same card spans a factor of 2 to 4.6, so users set their own."""
+    """A default in USD from public price lists, which differ by a factor of 2 to 4.6: users set their own."""
     aliases: tuple[str, ...] = ()
     source: str = ""
 
