@@ -114,7 +114,6 @@ class Api:
         *,
         labels: str = "",
         fields: str = "",
-        metadata_only: bool = False,
         page: int = PAGE,
     ) -> AsyncIterator[tuple[list[JsonObject], str]]:
         """Pages of objects with the list's resourceVersion.
@@ -122,15 +121,21 @@ class Api:
         Raises Gone when the list expired half-way (410).
         """
         query: dict[str, str] = {"limit": str(page)} | _selectors(labels, fields)
-        accept = METADATA_LIST if metadata_only else JSON_TYPE
         while True:
             target = f"{kind.collection(namespace)}?{urlencode(query)}"
-            found = await self._json(_Call("list", kind, "GET", target, accept=accept))
+            found = await self._json(_Call("list", kind, "GET", target))
             metadata = found["metadata"]
             yield found.pop("items") or [], str(metadata["resourceVersion"])
             if not metadata.get("continue"):
                 return
             query["continue"] = metadata["continue"]
+
+    async def versions(self, kind: Kind, namespace: str | None = None) -> dict[tuple[str, str], str]:
+        """Get the resourceVersion of each object by (namespace, name), from the server's watch cache."""
+        target = f"{kind.collection(namespace)}?resourceVersion=0"
+        found = await self._json(_Call("list_metadata", kind, "GET", target, accept=METADATA_LIST))
+        metadata = (item["metadata"] for item in found["items"] or ())
+        return {(m.get("namespace", ""), m["name"]): m["resourceVersion"] for m in metadata}
 
     async def watch(
         self,

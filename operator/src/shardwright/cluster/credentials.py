@@ -74,6 +74,17 @@ class Credentials:
         """Name to check the server's certificate against, when it differs from the host."""
         return getattr(self._configuration, "tls_server_name", None) or None
 
+    @property
+    def files(self) -> tuple[str | None, str | None, str | None]:
+        """Paths of CA, client certificate and client key."""
+        config = self._configuration
+        return config.ssl_ca_cert or None, config.cert_file or None, config.key_file or None
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the server's certificate is checked."""
+        return bool(self._configuration.verify_ssl)
+
     async def authorization(self) -> str | None:
         """Value of the Authorization header; None when a client certificate logs in."""
         settings = await self._configuration.auth_settings()

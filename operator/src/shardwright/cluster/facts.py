@@ -9,13 +9,17 @@ import zlib
 from dataclasses import dataclass
 from datetime import datetime
 from sys import intern
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
 from shardwright.cluster.drift import digest, live_digest
 from shardwright.cluster.json import JsonObject, dumps, loads
+from shardwright.diagnose.facts import PodTrouble
+
+_QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
+_LONGEST_TROUBLE: Final = 1024
 
 ChildKey = tuple[str, str, str]
 """(kind, namespace, name)."""
@@ -162,3 +166,29 @@ def _deadline_exceeded(deployment: JsonObject) -> bool:
     return any(
         c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded" for c in conditions
     )
+
+
+def pod_trouble(pod: JsonObject) -> PodTrouble | None:
+    """Read what is wrong with one of our pods: the worst container state, or why it is not scheduled."""
+    status = pod.get("status") or {}
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        ended = (container.get("state") or {}).get("terminated") or {}
+        last = (container.get("lastState") or {}).get("terminated") or {}
+        reason = waiting.get("reason") or ended.get("reason") or ""
+        if reason in _QUIET and last.get("reason") != "OOMKilled":
+            continue
+        return PodTrouble(
+            reason=reason or last.get("reason", ""),
+            message=(last.get("message") or ended.get("message") or waiting.get("message") or "")[
+                -_LONGEST_TROUBLE:
+            ],
+            last_exit=last.get("reason") or ended.get("reason") or "",
+            exit_code=last.get("exitCode", ended.get("exitCode")),
+        )
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            message = (condition.get("message") or "")[:_LONGEST_TROUBLE]
+            return PodTrouble(reason=condition.get("reason") or "", message=message)
+    return None

@@ -17,8 +17,10 @@ from shardwright.cluster.facts import (
     ServiceEntry,
     autoscaler_facts,
     child_facts,
+    pod_trouble,
 )
 from shardwright.cluster.json import JsonObject
+from shardwright.diagnose.facts import PodTrouble
 from shardwright.topology.facts import node_facts, pod_facts
 from shardwright.topology.types import NodeFacts, PodFacts
 
@@ -64,6 +66,8 @@ class Store:
         self.services: dict[ServiceKey, ServiceEntry] = {}
         self.nodes: dict[str, NodeFacts] = {}
         self.pods: dict[Key, PodFacts] = {}
+        self.troubles: dict[Key, PodTrouble] = {}
+        """What is wrong with our own pods, of those with which something is."""
         self.children: dict[ChildKey, ChildFacts] = {}
         self.autoscalers: dict[Key, AutoscalerFacts] = {}
         self.listener: Listener | None = None
@@ -91,7 +95,7 @@ class Store:
 
     # Services.
 
-    def set_service(self, obj: JsonObject) -> None:
+    def set_service(self, obj: JsonObject, *, own_write: bool = False) -> None:
         """Take an LLMService, unless a newer version of it is known."""
         metadata = obj["metadata"]
         key = ServiceKey((metadata["namespace"], metadata["name"]))
@@ -104,7 +108,7 @@ class Store:
             return
         after = self._read_service(obj)
         self.services[key] = after
-        if self.listener is not None:
+        if self.listener is not None and not (own_write and before and before.generation == after.generation):
             self.listener.service_changed(key, before, after)
 
     def remove_service(self, key: Key) -> None:
@@ -150,7 +154,8 @@ class Store:
         facts = pod_facts(obj)
         key = (facts.namespace, facts.name)
         before = self.pods.get(key)
-        if before == facts:
+        told_trouble = self._take_trouble(key, pod_trouble(obj)) if facts.owner else False
+        if before == facts and not told_trouble:
             return
         self.pods[key] = facts
         if before is not None and before.owner and before.owner != facts.owner:
@@ -160,8 +165,18 @@ class Store:
         if self.listener is not None:
             self.listener.pod_changed(before, facts)
 
+    def _take_trouble(self, key: Key, trouble: PodTrouble | None) -> bool:
+        """Remember what is wrong with one of our pods; whether that is news."""
+        before = self.troubles.get(key)
+        if trouble is None:
+            self.troubles.pop(key, None)
+        else:
+            self.troubles[key] = trouble
+        return (before and before.reason) != (trouble and trouble.reason)
+
     def remove_pod(self, key: Key) -> None:
         """Forget a pod."""
+        self.troubles.pop(key, None)
         before = self.pods.pop(key, None)
         if before is None:
             return

@@ -1,0 +1,99 @@
+"""`shardwright run`: the operator itself. Decides how options are written; all else is the controller's."""
+
+import argparse
+import os
+import sys
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the parser of `run`."""
+    parser = subparsers.add_parser(
+        "run",
+        help="run the operator",
+        description="Runs the operator. It logs in with --kubeconfig or --context, else with the "
+        "pod's service account, else with the default kubeconfig. SIGTERM ends it; engines keep serving while it is away.",
+    )
+    login = parser.add_argument_group("API server")
+    login.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to log in with")
+    login.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
+    login.add_argument(
+        "--requests-per-second",
+        type=float,
+        default=400.0,
+        metavar="N",
+        help="client-side limit (%(default)s)",
+    )
+    login.add_argument(
+        "--burst", type=int, default=800, metavar="N", help="requests above it at once (%(default)s)"
+    )
+    scope = parser.add_argument_group("scope")
+    scope.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="NS",
+        help="serve only this namespace; may be repeated. Default: all namespaces",
+    )
+    scope.add_argument(
+        "--pool-config-map",
+        metavar="NS/NAME",
+        type=_namespaced,
+        help="take the nodes from this ConfigMap's key nodes.yaml (as `kubectl get nodes -o yaml` prints "
+        "them) instead of reading nodes, and look at pods in the served namespaces only; needs --namespace",
+    )
+    process = parser.add_argument_group("process")
+    process.add_argument("--metrics-address", default="0.0.0.0", metavar="ADDRESS", help="(%(default)s)")  # noqa: S104
+    process.add_argument(
+        "--metrics-port",
+        type=int,
+        default=8080,
+        metavar="PORT",
+        help="port of /metrics, /healthz and /readyz; 0 for any free one (%(default)s)",
+    )
+    process.add_argument(
+        "--workers", type=int, default=16, metavar="N", help="services at once (%(default)s)"
+    )
+    process.add_argument(
+        "--instance", default="", metavar="NAME", help="name in events; default: the host name"
+    )
+    process.add_argument("--log-format", choices=("text", "json"), default="text", help="(%(default)s)")
+    process.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the operator until it is told to stop; the exit code (2: bad input)."""
+    if args.pool_config_map and not args.namespace:
+        print(
+            "--pool-config-map needs --namespace: without nodes, foreign pods elsewhere are not seen",
+            file=sys.stderr,
+        )
+        return 2
+    # Imported here: the offline commands must not load kopf or kubernetes.
+    from shardwright.cluster.credentials import Source  # noqa: PLC0415
+    from shardwright.controller.app import Options  # noqa: PLC0415
+    from shardwright.controller.app import run as start  # noqa: PLC0415
+
+    return start(
+        Options(
+            source=Source(kubeconfig=args.kubeconfig, context=args.context),
+            namespaces=tuple(dict.fromkeys(args.namespace)),
+            pool_config_map=args.pool_config_map,
+            metrics_address=args.metrics_address,
+            metrics_port=args.metrics_port,
+            instance=args.instance or os.environ.get("POD_NAME", ""),
+            workers=args.workers,
+            requests_per_second=args.requests_per_second,
+            burst=args.burst,
+            log_format=args.log_format,
+            log_level=args.log_level,
+        )
+    )
+
+
+def _namespaced(text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAMESPACE/NAME")
+    return namespace, name

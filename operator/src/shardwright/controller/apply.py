@@ -1,0 +1,105 @@
+"""Writes the children of one service, and only what differs.
+
+Decides whether a child is ours to write: it must not exist yet, or have this very LLMService as its
+controller. Never adopts an object, never removes one that is not ours, and never decides what a child
+says.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shardwright.api.llmservice import KIND
+from shardwright.cluster.api import Api
+from shardwright.cluster.drift import desired_digest
+from shardwright.cluster.errors import Transient
+from shardwright.cluster.facts import ChildFacts, ChildKey, ServiceEntry
+from shardwright.cluster.json import JsonObject
+from shardwright.cluster.kinds import BY_KIND
+from shardwright.cluster.store import Store
+from shardwright.metrics.exposition import Exposition
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """A child as it should be, with its digest."""
+
+    key: ChildKey
+    digest: bytes
+    obj: JsonObject
+
+    @classmethod
+    def of(cls, obj: JsonObject) -> "Desired":
+        """Take a rendered child."""
+        metadata = obj["metadata"]
+        return cls((obj["kind"], metadata["namespace"], metadata["name"]), desired_digest(obj), obj)
+
+
+@dataclass(slots=True)
+class Applier:
+    """Applies children. One for the whole operator."""
+
+    api: Api
+    store: Store
+    metrics: Exposition
+    _settled: dict[ChildKey, tuple[bytes, bytes]] = field(default_factory=dict)
+    """What a child looked like after it was applied, where that is not what was asked for: the server keeps
+    a value in another form. Asking again would change nothing, so such a pair counts as equal."""
+
+    def differs(self, child: ChildKey, digest: bytes) -> bool:
+        """Whether a child is missing or says something else."""
+        live = self.store.children.get(child)
+        if live is None or live.deleting:
+            return True
+        return live.digest != digest and self._settled.get(child) != (digest, live.digest)
+
+    async def apply(self, entry: ServiceEntry, desired: Iterable[Desired]) -> tuple[str, ...]:
+        """Apply what differs, in order; the children whose name something else has, as `Kind/name`.
+
+        Raises ClusterError. Stops at the first name that is taken, since what follows may rest on it.
+        """
+        for child in desired:
+            if not self.differs(child.key, child.digest):
+                self.metrics.applied(child.key[0], "unchanged")
+                continue
+            if await self._taken(entry, child.key):
+                self.metrics.applied(child.key[0], "refused")
+                return (f"{child.key[0]}/{child.key[2]}",)
+            live = await self.api.apply(child.obj)
+            with self.metrics.cpu("apply"):
+                facts = self.store.set_child(live, own_write=True)
+                if facts.digest != child.digest:
+                    self._settled[child.key] = (child.digest, facts.digest)
+                else:
+                    self._settled.pop(child.key, None)
+            self.metrics.applied(child.key[0], "written")
+        return ()
+
+    async def delete(self, child: ChildFacts) -> None:
+        """Delete a child that is ours."""
+        await self.api.delete(BY_KIND[child.kind], child.namespace, child.name, uid=child.uid)
+        self._settled.pop(child.child_key, None)
+        self.metrics.applied(child.kind, "deleted")
+
+    def forget(self, child: ChildKey) -> None:
+        """Forget a child that is gone."""
+        self._settled.pop(child, None)
+
+    async def _taken(self, entry: ServiceEntry, key: ChildKey) -> bool:
+        """Whether another's object has this name.
+
+        Raises Transient while a former child of ours is being deleted.
+        """
+        live = self.store.children.get(key)
+        if live is None:
+            metadata = await self.api.metadata(BY_KIND[key[0]], key[1], key[2])
+            if metadata is None:
+                return False
+            owners = [o for o in metadata.get("ownerReferences") or () if o.get("controller")]
+            uid, name = next(((o["uid"], o["name"]) for o in owners if o.get("kind") == KIND), ("", ""))
+            deleting = "deletionTimestamp" in metadata
+        else:
+            uid, name, deleting = live.owner_uid, live.owner_name, live.deleting
+        former = uid != entry.uid and name == entry.key.name
+        if (deleting and name == entry.key.name) or former:
+            raise Transient(f"waiting for the deletion of {key[0]}/{key[2]} of a former {entry.key}")
+        return uid != entry.uid

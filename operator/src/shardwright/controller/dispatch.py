@@ -1,0 +1,162 @@
+"""From what changed to the keys that have to look at it.
+
+Decides which services a change concerns and how soon they look. Never reconciles. Keeps the ledger in
+step with nodes and pods.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from shardwright.api.llmservice import ServiceKey
+from shardwright.cluster.facts import AutoscalerFacts, ChildFacts, ServiceEntry
+from shardwright.cluster.store import Store
+from shardwright.controller.planning import Planning
+from shardwright.controller.queue import WorkQueue
+from shardwright.topology.types import NodeFacts, PodFacts
+
+ARRIVAL_S: Final = 0.1
+"""A new service waits so long for others that arrive with it: places go by rank, not by arrival."""
+PODS_S: Final = 0.3
+"""Changes of a service's pods that come together are looked at together."""
+CHILD_S: Final = 0.02
+NODES_S: Final = 0.2
+SETTLE_S: Final = 0.05
+EXPIRY_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """The store's listener."""
+
+    store: Store
+    planning: Planning
+    queue: WorkQueue[ServiceKey]
+    forget: Callable[[ServiceKey, ServiceEntry], None]
+    """Called for a service that is gone."""
+    undecided: set[ServiceKey] = field(default_factory=set)
+    """Services whose generation, pool or chance of room changed since they were decided."""
+    waiting: set[ServiceKey] = field(default_factory=set)
+    """Services without a plan or without all their places: more room or another node may help them."""
+    started: bool = False
+    _rechecks: set[ServiceKey] = field(default_factory=set)
+    _settling: asyncio.TimerHandle | None = None
+    _replanning: asyncio.TimerHandle | None = None
+
+    # The store's listener.
+
+    def service_changed(
+        self, key: ServiceKey, before: ServiceEntry | None, after: ServiceEntry | None
+    ) -> None:
+        """See Listener."""
+        if after is None or (before is not None and before.uid != after.uid):
+            if before is not None:
+                self.undecided.discard(key)
+                self.waiting.discard(key)
+                self.forget(key, before)
+                self.settle_soon()
+            if after is None:
+                return
+            before = None
+        if before is None:
+            self.undecided.add(key)
+            self.queue.add_after(key, ARRIVAL_S if self.started else 0.0)
+            return
+        if before.generation != after.generation or before.spec_digest != after.spec_digest:
+            self.undecided.add(key)
+        self.queue.add(key)
+
+    def node_changed(self, before: NodeFacts | None, after: NodeFacts | None) -> None:
+        """See Listener."""
+        ledger = self.planning.ledger
+        if after is not None:
+            ledger.set_node(after)
+        elif before is not None:
+            ledger.remove_node(before.name)
+        self.planning.nodes_changed()
+        if self._replanning is None and self.started:
+            self._replanning = asyncio.get_running_loop().call_later(NODES_S, self._replan)
+
+    def pod_changed(self, before: PodFacts | None, after: PodFacts | None) -> None:
+        """See Listener."""
+        ledger = self.planning.ledger
+        if after is not None:
+            ledger.set_pod(after)
+        elif before is not None:
+            ledger.remove_pod(before.namespace, before.name)
+        facts = after or before
+        if facts is None:
+            return
+        if facts.owner:
+            self.queue.add_after(ServiceKey((facts.namespace, facts.owner)), PODS_S)
+        if before is not None and (after is None or after.node != before.node) and self.waiting:
+            self.settle_soon()
+
+    def child_changed(self, before: ChildFacts | None, after: ChildFacts | None) -> None:
+        """See Listener."""
+        facts = after or before
+        if facts is None or not facts.service:
+            return
+        if before is not None and after is not None:
+            same = before._replace(resource_version=after.resource_version)
+            if same == after:
+                return
+        self.queue.add_after(facts.key, CHILD_S)
+
+    def autoscaler_changed(self, before: AutoscalerFacts | None, after: AutoscalerFacts | None) -> None:
+        """See Listener."""
+        for facts in (before, after):
+            if facts is None or facts.target_kind != "Deployment":
+                continue
+            child = self.store.children.get(("Deployment", facts.namespace, facts.target_name))
+            if child is not None:
+                self.queue.add(child.key)
+
+    # Room.
+
+    def settle_soon(self) -> None:
+        """Offer what came free to those that wait, shortly."""
+        if self._settling is None and self.started:
+            self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self.settle)
+
+    def settle(self) -> None:
+        """Offer what came free to those that wait, in rank order, and wake those that got something."""
+        self._settling = None
+        self.planning.ledger.settle(asyncio.get_running_loop().time())
+        self.wake_changed()
+
+    def wake_changed(self, but: ServiceKey | None = None) -> None:
+        """Wake the services whose places changed without their asking, `but` for one."""
+        for service in self.planning.ledger.take_changed():
+            key = ServiceKey(service)
+            if key in self.store.services and key != but:
+                self.queue.add(key)
+
+    def recheck(self, key: ServiceKey, delay_s: float) -> None:
+        """Decide a service anew after a time, since nothing will tell when what it lacks is there."""
+        if key not in self._rechecks:
+            self._rechecks.add(key)
+            asyncio.get_running_loop().call_later(delay_s, self._undecide, key)
+
+    def _undecide(self, key: ServiceKey) -> None:
+        self._rechecks.discard(key)
+        if key in self.store.services:
+            self.undecided.add(key)
+            self.queue.add(key)
+
+    async def expire_forever(self) -> None:
+        """Give up places whose pods never came."""
+        while True:
+            await asyncio.sleep(EXPIRY_S)
+            for service in self.planning.ledger.expire(asyncio.get_running_loop().time()):
+                self.queue.add(ServiceKey(service))
+            self.settle()
+
+    def _replan(self) -> None:
+        """Nodes changed: whoever waits is decided anew, and whoever lost a place looks."""
+        self._replanning = None
+        for key in self.waiting:
+            self.undecided.add(key)
+            self.queue.add(key)
+        self.settle()

@@ -1,0 +1,64 @@
+"""From raw LLMServices to entries of the store. Decides what a spec that cannot be read is reported as."""
+
+from typing import Final
+
+from pydantic import ValidationError
+
+from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.problems import Problem
+from shardwright.api.reasons import Reason
+from shardwright.cluster.drift import digest
+from shardwright.cluster.facts import ServiceEntry, pack_status, seconds
+from shardwright.cluster.json import JsonObject
+
+_SHOWN: Final = 4
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+)
+
+
+def read_service(obj: JsonObject) -> ServiceEntry:
+    """Read an LLMService as the API server sends it."""
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    status, status_digest = pack_status(obj.get("status") or {})
+    service, problems = _parse(metadata, spec)
+    return ServiceEntry(
+        key=ServiceKey((metadata["namespace"], metadata["name"])),
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 1),
+        resource_version=metadata["resourceVersion"],
+        created_s=seconds(metadata.get("creationTimestamp")),
+        deleting="deletionTimestamp" in metadata,
+        spec_digest=digest(spec),
+        service=service,
+        problems=problems,
+        status=status,
+        status_digest=status_digest,
+    )
+
+
+def _parse(metadata: JsonObject, spec: JsonObject) -> tuple[LLMService | None, tuple[Problem, ...]]:
+    kept = {name: metadata[name] for name in _METADATA if name in metadata}
+    try:
+        return LLMService.model_validate({"metadata": kept, "spec": spec}), ()
+    except ValidationError as error:
+        return None, _problems(error)
+
+
+def _problems(error: ValidationError) -> tuple[Problem, ...]:
+    """Name the fields. It takes an object that was stored under another schema to get here."""
+    return tuple(
+        Problem(
+            reason=Reason.INVALID_SPEC,
+            field=".".join(str(part) for part in found["loc"]),
+            message=f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}; "
+            "apply the object again so that the current schema checks it",
+        )
+        for found in error.errors(include_input=False, include_url=False)[:_SHOWN]
+    )

@@ -1,0 +1,37 @@
+"""What `shardwright run` can be told. Decides defaults; docs are `shardwright run --help`."""
+
+from dataclasses import dataclass, field
+
+from shardwright.cluster.credentials import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of one operator process."""
+
+    source: Source = field(default_factory=Source)
+    namespaces: tuple[str, ...] = ()
+    """Serve only these; empty: all."""
+    pool_config_map: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap that declares the nodes, where nodes may not be read."""
+    metrics_address: str = "0.0.0.0"  # noqa: S104 -- the kubelet probes the pod's address
+    metrics_port: int = 8080
+    """For /metrics, /healthz and /readyz; 0: any free port."""
+    instance: str = ""
+    """Name in events and logs; default: the host name."""
+    workers: int = 16
+    requests_per_second: float = 400.0
+    burst: int = 800
+    log_format: str = "text"
+    """text (key=value) or json."""
+    log_level: str = "info"
+
+    @property
+    def scopes(self) -> tuple[str | None, ...]:
+        """Namespaces to watch services and children in; None: all."""
+        return self.namespaces or (None,)
+
+    @property
+    def pod_scopes(self) -> tuple[str | None, ...]:
+        """Namespaces to watch pods in. All, wherever nodes are read: foreign pods hold GPUs too."""
+        return self.scopes if self.pool_config_map else (None,)

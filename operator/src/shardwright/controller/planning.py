@@ -1,0 +1,236 @@
+"""Plans, kept plans and claims of all services: the part of deciding that looks beyond one service.
+
+Decides what a service should run (the plan in force while its digest holds, else what the planner
+chooses) and claims places for it. Nothing here does I/O; references were checked before. Pools and
+decisions are remembered by what they depend on, so that a thousand services of fifty kinds are planned
+fifty times.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from shardwright.api.defaults import Resolved, resolve
+from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.problems import Problem
+from shardwright.catalog.engines import engine_class
+from shardwright.catalog.types import GPUProduct
+from shardwright.cluster.drift import digest
+from shardwright.cluster.facts import ChildFacts, ServiceEntry
+from shardwright.cluster.store import Store
+from shardwright.planner.choice import plan as choose
+from shardwright.planner.placement import nodes_of
+from shardwright.planner.types import Decision, ModelChoice, NoPlan, Plan, PlanRequest
+from shardwright.render.digest import revision_hash, template_digest
+from shardwright.render.revision import read_revision
+from shardwright.topology.ledger import Ledger
+from shardwright.topology.pool import pool_key, shape_pool
+from shardwright.topology.types import Allocation, Claim, Pool
+
+_DECISIONS: Final = 256
+"""Decisions remembered: each can hold dozens of candidates, some 50 kB."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Proposal:
+    """What a service should run, for one generation of it."""
+
+    generation: int
+    problems: tuple[Problem, ...] = ()
+    decision: Decision | None = None
+    """What the planner said; None when it was not asked, or when the revision that it led to is on record."""
+    target: str = ""
+    """Hash of the revision to run; empty while there is none."""
+    core: Plan | None = None
+    """The target's plan without its candidates."""
+    kept: bool = False
+    """The target is the revision in force, and nothing was planned."""
+    held: bool = False
+    """This generation cannot be run, and the target is what the last one left running."""
+    priority: int = 0
+    fingerprint: str = ""
+    """Of the pool that was planned against."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a problem keeps this generation from being run."""
+        return any(problem.blocking for problem in self.problems)
+
+
+class Planning:
+    """Proposals and claims. `store` and `ledger` are shared with the controller."""
+
+    def __init__(self, store: Store, ledger: Ledger, products: dict[str, GPUProduct]) -> None:
+        self._store = store
+        self.ledger = ledger
+        self._products = products
+        self.proposals: dict[ServiceKey, Proposal] = {}
+        self.plans = 0
+        self._pools: dict[tuple[object, ...], Pool] = {}
+        self._eligible: dict[tuple[object, ...], tuple[str, ...]] = {}
+        self._decisions: OrderedDict[tuple[object, ...], tuple[Decision, Plan | None]] = OrderedDict()
+        self._cores: dict[tuple[str, str], Plan] = {}
+        self._shared: dict[bytes, Plan] = {}
+
+    # What there is.
+
+    def nodes_changed(self) -> None:
+        """Forget what depended on the nodes."""
+        self._pools.clear()
+        self._eligible.clear()
+
+    def forget(self, key: ServiceKey, uid: str) -> None:
+        """Forget a service that is gone, and free its places."""
+        self.proposals.pop(key, None)
+        self.ledger.release((key[0], key[1]))
+        for known in [k for k in self._cores if k[0] == uid]:
+            del self._cores[known]
+
+    def pool(self, service: LLMService) -> Pool:
+        """Return the nodes that a service may use, as if all were free."""
+        spec = service.spec.pool
+        key = pool_key(spec)
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = shape_pool(self._store.nodes.values(), self._products, spec)
+        return pool
+
+    def eligible(self, service: LLMService, core: Plan) -> tuple[str, ...]:
+        """Return the names of nodes where a replica may run; one shared tuple for equal questions."""
+        key = (pool_key(service.spec.pool), core.inputs_digest, core.product.label, core.pod_resources)
+        names = self._eligible.get(key)
+        if names is None:
+            names = self._eligible[key] = nodes_of(core, self.pool(service))
+        return names
+
+    # What should be.
+
+    def keep(
+        self, entry: ServiceEntry, service: LLMService, revisions: list[ChildFacts]
+    ) -> ChildFacts | None:
+        """Find the revision that this spec runs already, without planning; the one in force comes first."""
+        if not revisions:
+            return None
+        digest = template_digest(service.spec)
+        for revision in revisions:
+            if revision.template_digest == digest:
+                return revision
+        status = entry.live_status()
+        # A change that led to the same pods is on record in the status only: a revision's data cannot change.
+        if status.get("observedGeneration") == entry.generation:
+            decided = (status.get("plan") or {}).get("revision")
+            return next((revision for revision in revisions if revision.revision == decided), None)
+        return None
+
+    def propose_kept(
+        self, entry: ServiceEntry, revision: ChildFacts, problems: tuple[Problem, ...]
+    ) -> Proposal:
+        """Propose what is on record."""
+        return Proposal(
+            generation=entry.generation,
+            problems=problems,
+            target=revision.revision,
+            core=self.core_of(entry.uid, revision),
+            kept=True,
+        )
+
+    def propose(
+        self,
+        entry: ServiceEntry,
+        service: LLMService,
+        models: tuple[ModelChoice, ...],
+        problems: tuple[Problem, ...],
+    ) -> Proposal:
+        """Ask the planner."""
+        pool = self.pool(service)
+        decision, core = self._decide(entry, service, models, pool)
+        proposal = Proposal(
+            generation=entry.generation, problems=problems, decision=decision, fingerprint=pool.fingerprint
+        )
+        if isinstance(decision, Plan):
+            proposal.target = revision_hash(service.spec, decision)
+            proposal.core = core
+        return proposal
+
+    def _decide(
+        self, entry: ServiceEntry, service: LLMService, models: tuple[ModelChoice, ...], pool: Pool
+    ) -> tuple[Decision, Plan | None]:
+        key = (entry.spec_digest, pool.fingerprint, models)
+        known = self._decisions.get(key)
+        if known is not None:
+            self._decisions.move_to_end(key)
+            return known
+        version = resolve(service.spec).engine_version
+        request = PlanRequest(
+            spec=service.spec,
+            models=models,
+            pool=pool,
+            engine=engine_class(version) if version else engine_class(),
+            products=self._products,
+        )
+        decision = choose(request)
+        self.plans += 1
+        core = replace(decision, candidates=()) if isinstance(decision, Plan) else None
+        self._decisions[key] = (decision, core)
+        if len(self._decisions) > _DECISIONS:
+            self._decisions.popitem(last=False)
+        return decision, core
+
+    def core_of(self, uid: str, revision: ChildFacts) -> Plan:
+        """Read the plan of a revision on record, once; equal plans are one object. Raises RevisionError."""
+        key = (uid, revision.revision)
+        core = self._cores.get(key)
+        if core is None:
+            stored = revision.stored()
+            same = digest(stored.get("plan"))
+            core = self._shared.get(same)
+            if core is None:
+                core = self._shared[same] = read_revision(stored).plan
+            self._cores[key] = core
+        return core
+
+    # Claims.
+
+    def claim_of(self, entry: ServiceEntry, service: LLMService, proposal: Proposal, replicas: int) -> Claim:
+        """Build what a service claims for its target. The proposal must have one."""
+        if proposal.core is None:
+            raise ValueError(f"{entry.key} has no target to claim for")
+        return Claim(
+            service=(entry.key[0], entry.key[1]),
+            revision=proposal.target,
+            pod=proposal.core.pod_resources,
+            nodes=self.eligible(service, proposal.core),
+            replicas=replicas,
+            priority=proposal.priority,
+            created_s=entry.created_s,
+            spread=bool(service.spec.availability and service.spec.availability.survive_node_loss),
+        )
+
+    def allocation(self, key: ServiceKey, revision: str) -> Allocation:
+        """Return what a revision has."""
+        return self.ledger.allocation((key[0], key[1]), revision)
+
+
+def wanted_replicas(resolved: Resolved, service: LLMService, core: Plan) -> int:
+    """Return the replicas that scaling asks for, as far as `pool.maxGPUs` goes.
+
+    In Auto mode this is minReplicas until the autoscaler has a say.
+    """
+    most = service.spec.pool.max_gpus // max(1, core.gpus_per_replica)
+    return min(resolved.scale.planned_replicas, most)
+
+
+def outcome(decision: Decision) -> str:
+    """Name a decision for metrics."""
+    return str(decision.reason) if isinstance(decision, NoPlan) else "Planned"
+
+
+def revisions_of(children: Mapping[tuple[str, str], ChildFacts], uid: str) -> list[ChildFacts]:
+    """Return the revisions of a service, the newest first."""
+    own = [
+        c
+        for c in children.values()
+        if c.kind == "ControllerRevision" and c.owner_uid == uid and not c.deleting
+    ]
+    return sorted(own, key=lambda c: -c.number)

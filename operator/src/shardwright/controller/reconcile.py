@@ -1,0 +1,170 @@
+"""One service brought to what it should be: observe, decide, render, apply, report.
+
+Decides the order of the steps and what an error means. Never decides a plan, a manifest or a condition.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.problems import Problem
+from shardwright.api.reasons import Reason
+from shardwright.cluster.errors import Invalid
+from shardwright.cluster.facts import ChildKey, ServiceEntry
+from shardwright.cluster.store import Store
+from shardwright.controller.admission import Admission
+from shardwright.controller.apply import Applier, Desired
+from shardwright.controller.dispatch import Dispatch
+from shardwright.controller.planning import Planning, Proposal
+from shardwright.controller.report import Reporter
+from shardwright.controller.work import Situation, Work, desired_children, observe, plan_work, signature
+from shardwright.metrics.exposition import Exposition
+from shardwright.planner.types import NoPlan
+from shardwright.render.request import Capabilities
+
+_LOG = logging.getLogger(__name__)
+
+RESYNC_S: Final = 600.0
+_RESYNC_JITTER: Final = 0.2
+RECHECK_S: Final = 30.0
+"""How soon to look again when a reference is missing or a child's name is taken: neither is watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """When to look again, in seconds."""
+
+    requeue_after_s: float
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """Reconciles services. One for the whole operator."""
+
+    store: Store
+    planning: Planning
+    dispatch: Dispatch
+    admission: Admission
+    applier: Applier
+    reporter: Reporter
+    metrics: Exposition
+    clock: Callable[[], float]
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    _rendered: dict[ServiceKey, tuple[tuple[object, ...], tuple[tuple[ChildKey, bytes], ...]]] = field(
+        default_factory=dict
+    )
+    """What was rendered last: its signature, and the digest of each child."""
+    _refused: dict[ServiceKey, tuple[int, Problem]] = field(default_factory=dict)
+    """What the API server said of a child that it refused, by generation."""
+
+    async def reconcile(self, key: ServiceKey) -> Result:
+        """Bring one service to what it should be. Raises ClusterError when that has to be tried again."""
+        await self.admission.ensure(key)
+        entry = self.store.services.get(key)
+        proposal = self.planning.proposals.get(key)
+        if entry is None or entry.deleting or proposal is None:
+            return _later()
+        if proposal.generation != entry.generation:
+            return _later()  # a newer one is on its way through the queue
+        if entry.service is None:
+            wait = await self.reporter.report_unreadable(entry)
+            return _later(wait)
+        return await self._run(entry, entry.service, proposal)
+
+    def forget(self, key: ServiceKey, entry: ServiceEntry) -> None:
+        """Forget a service that is gone."""
+        self._rendered.pop(key, None)
+        self._refused.pop(key, None)
+        self.planning.forget(key, entry.uid)
+        self.reporter.forget(entry.uid)
+        self.reporter.recorder.forget(entry.uid)
+
+    async def _run(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> Result:
+        with self.metrics.cpu("decide"):
+            now, work = self._decide(entry, service, proposal)
+        refused = self._refused_now(entry)
+        conflicts: tuple[str, ...] = ()
+        if not refused:
+            with self.metrics.cpu("render"):
+                desired = self._render(now, work)
+            try:
+                conflicts = await self.applier.apply(entry, desired)
+                if not conflicts:
+                    for child in work.remove:
+                        await self.applier.delete(child)
+            except Invalid as error:
+                refused = self._refuse(entry, error)
+        after = observe(self.store, self.planning, entry, service, proposal)
+        self._wait_for_room(after)
+        live = self.store.services.get(entry.key)
+        if live is None or live.generation != entry.generation:
+            return _later()
+        after.entry = live
+        wait = await self.reporter.report(after, work, conflicts=conflicts, refused=refused)
+        if conflicts or any(problem.blocking for problem in proposal.problems):
+            self.dispatch.recheck(entry.key, RECHECK_S)
+        return _later(wait)
+
+    def _decide(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> tuple[Situation, Work]:
+        """Claim what is wanted now, and decide what to do with what is granted."""
+        if proposal.core is not None:
+            self.admission.claim(entry, service, proposal)
+            allocation = self.planning.allocation(entry.key, proposal.target)
+            if allocation.short:
+                self.planning.ledger.settle(self.clock())
+                self.dispatch.wake_changed(entry.key)
+        now = observe(self.store, self.planning, entry, service, proposal)
+        return now, plan_work(now, self.planning)
+
+    def _render(self, now: Situation, work: Work) -> list[Desired]:
+        """Render, unless the same was rendered before and nothing live differs from it."""
+        if work.target is None and not work.earlier:
+            return []
+        key = now.entry.key
+        wanted = signature(now, work, self.capabilities)
+        known = self._rendered.get(key)
+        if known is not None and known[0] == wanted and not self._drifted(known[1]):
+            return []
+        desired = desired_children(now, work, self.capabilities)
+        self._rendered[key] = (wanted, tuple((child.key, child.digest) for child in desired))
+        return desired
+
+    def _drifted(self, children: tuple[tuple[ChildKey, bytes], ...]) -> bool:
+        return any(self.applier.differs(child, digest) for child, digest in children)
+
+    def _wait_for_room(self, now: Situation) -> None:
+        """Keep track of who may be helped by more room or another node."""
+        decision = now.proposal.decision
+        if isinstance(decision, NoPlan) or now.allocation.granted < now.desired:
+            self.dispatch.waiting.add(now.entry.key)
+        else:
+            self.dispatch.waiting.discard(now.entry.key)
+            if not now.proposal.held and any(r.revision == now.target for r in now.revisions):
+                # It is on record now; the plan with all its candidates need not stay in memory.
+                now.proposal.decision = None
+
+    def _refused_now(self, entry: ServiceEntry) -> tuple[Problem, ...]:
+        known = self._refused.get(entry.key)
+        return (known[1],) if known is not None and known[0] == entry.generation else ()
+
+    def _refuse(self, entry: ServiceEntry, error: Invalid) -> tuple[Problem, ...]:
+        """Remember that the API server refuses a child: it would again, until the spec changes."""
+        _LOG.warning("child refused service=%s error=%s", entry.key, error)
+        problem = Problem(
+            reason=Reason.POD_TEMPLATE_REFUSED,
+            field="spec.podTemplate",
+            message=f"the API server refuses what this spec renders: {error}"[:1000],
+        )
+        self._refused[entry.key] = (entry.generation, problem)
+        return (problem,)
+
+
+def _later(wait_s: float | None = None) -> Result:
+    """Look again after `wait_s`, or at the next resync."""
+    if wait_s is not None:
+        return Result(max(0.05, wait_s))
+    jitter = random.uniform(-_RESYNC_JITTER, _RESYNC_JITTER)  # noqa: S311 -- spreads load
+    return Result(RESYNC_S * (1 + jitter))

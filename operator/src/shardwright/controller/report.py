@@ -1,0 +1,265 @@
+"""What is told of a service: its status, and events of transitions.
+
+Decides when a status is worth a write: at once when a verdict changes, a little later when only counts
+move or when a start makes progress, so that replicas which come up together are told together. Never
+decides what a condition says.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from shardwright.api.defaults import resolve
+from shardwright.api.names import workload_name
+from shardwright.api.problems import Problem
+from shardwright.api.status import Condition, PlanStatus
+from shardwright.cluster.api import Api
+from shardwright.cluster.drift import digest
+from shardwright.cluster.events import Recorder
+from shardwright.cluster.facts import ServiceEntry
+from shardwright.cluster.json import JsonObject
+from shardwright.cluster.store import Store
+from shardwright.controller.planning import Planning
+from shardwright.controller.work import Situation, Work, names
+from shardwright.diagnose.events import events
+from shardwright.diagnose.facts import (
+    Holder,
+    PlacementFacts,
+    PodTrouble,
+    ServiceFacts,
+    WorkloadFacts,
+)
+from shardwright.diagnose.status import status as full_status
+from shardwright.metrics.exposition import Exposition
+from shardwright.planner.report import plan_status
+from shardwright.planner.types import Plan
+from shardwright.topology.types import PodFacts
+
+PROGRESS_S: Final = 3.0
+"""How long a status waits whose only news is that a start makes progress."""
+_URGENT: Final = ("Accepted", "Planned", "Placed", "Ready", "Degraded", "Stalled")
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Writes statuses. `clock` gives seconds, `timestamp` RFC 3339 in whole seconds."""
+
+    api: Api
+    store: Store
+    planning: Planning
+    recorder: Recorder
+    metrics: Exposition
+    clock: Callable[[], float]
+    timestamp: Callable[[], str]
+    _news_since: dict[str, float] = field(default_factory=dict)
+    """By uid: since when a status differs from the live one and waits."""
+
+    async def report(
+        self,
+        now: Situation,
+        work: Work,
+        *,
+        conflicts: tuple[str, ...] = (),
+        refused: tuple[Problem, ...] = (),
+    ) -> float | None:
+        """Write the status if it is worth it; seconds to wait when it is not yet."""
+        with self.metrics.cpu("report"):
+            live = now.entry.live_status()
+            previous = _conditions(live)
+            facts = self._facts(now, work, previous, conflicts=conflicts, refused=refused, live=live)
+            wanted = full_status(facts)
+        return await self._write(now.entry, wanted, live, previous)
+
+    async def report_unreadable(self, entry: ServiceEntry) -> float | None:
+        """Report a service whose spec cannot be read."""
+        live = entry.live_status()
+        previous = _conditions(live)
+        facts = ServiceFacts(
+            namespace=entry.key.namespace,
+            name=entry.key.name,
+            generation=entry.generation,
+            now=self.timestamp(),
+            previous=previous,
+            problems=entry.problems,
+        )
+        return await self._write(entry, full_status(facts), live, previous)
+
+    def forget(self, uid: str) -> None:
+        """Forget a service that is gone."""
+        self._news_since.pop(uid, None)
+
+    async def _write(
+        self, entry: ServiceEntry, wanted: JsonObject, live: JsonObject, previous: tuple[Condition, ...]
+    ) -> float | None:
+        if digest(wanted) == entry.status_digest:
+            self._news_since.pop(entry.uid, None)
+            return None
+        wait = 0.0 if _urgent(live, wanted) else self._wait(entry.uid)
+        if wait > 0:
+            self.metrics.status_written("deferred")
+            return wait
+        answer = await self.api.apply_status(entry.key.namespace, entry.key.name, wanted, entry.uid)
+        self.metrics.status_written("written")
+        self._news_since.pop(entry.uid, None)
+        self.store.set_service(answer, own_write=True)
+        for event in events(previous, _conditions(wanted)):
+            await self.recorder.post(
+                entry.key,
+                entry.uid,
+                reason=event.reason,
+                note=event.message,
+                action=event.message.partition("=")[0],
+                warning=event.type == "Warning",
+            )
+        return None
+
+    def _wait(self, uid: str) -> float:
+        now = self.clock()
+        since = self._news_since.setdefault(uid, now)
+        return max(0.0, since + PROGRESS_S - now)
+
+    def _facts(
+        self,
+        now: Situation,
+        work: Work,
+        previous: tuple[Condition, ...],
+        *,
+        conflicts: tuple[str, ...],
+        refused: tuple[Problem, ...],
+        live: JsonObject,
+    ) -> ServiceFacts:
+        resolved = resolve(now.service.spec)
+        proposal = now.proposal
+        in_force = work.target is not None
+        return ServiceFacts(
+            namespace=now.entry.key.namespace,
+            name=now.entry.key.name,
+            generation=now.entry.generation,
+            now=self.timestamp(),
+            previous=previous,
+            problems=(*proposal.problems, *refused),
+            child_conflicts=conflicts,
+            foreign_autoscalers=tuple(
+                f"HorizontalPodAutoscaler/{name}"
+                for name in self.store.autoscalers_at(now.entry.key.namespace, "Deployment", names(now))
+            ),
+            decision=proposal.decision or (None if proposal.held else proposal.core),
+            plan=self._plan(now, live),
+            target_revision="" if proposal.held else now.target,
+            needed_replicas=resolved.scale.planned_replicas,
+            desired_replicas=now.desired
+            if in_force or now.proposal.core
+            else resolved.scale.planned_replicas,
+            placement=self._placement(now),
+            workloads=self._workloads(now, work),
+        )
+
+    def _plan(self, now: Situation, live: JsonObject) -> PlanStatus | None:
+        """Give the plan in force as status shows it: as reported, else as on record, else as just decided."""
+        if now.proposal.core is None:
+            return None
+        reported = live.get("plan") or {}
+        stored = next((r for r in now.revisions if r.revision == now.target), None)
+        if stored is not None:
+            try:
+                if reported.get("revision") == now.target:
+                    return PlanStatus.model_validate(reported)
+                return PlanStatus.model_validate(stored.stored()["report"])
+            except (ValidationError, KeyError):
+                return plan_status(now.proposal.core, now.target)
+        decision = now.proposal.decision
+        return plan_status(decision, now.target) if isinstance(decision, Plan) else None
+
+    def _placement(self, now: Situation) -> PlacementFacts | None:
+        core = now.proposal.core
+        if core is None:
+            return None
+        allocation = now.allocation
+        holders: tuple[Holder, ...] = ()
+        detail = ""
+        if allocation.granted < now.desired:
+            ledger = self.planning.ledger
+            nodes = self.planning.eligible(now.service, core)
+            own = f"{now.entry.key}"
+            holders = tuple(Holder(name=who, gpus=gpus) for who, gpus in ledger.holders(nodes) if who != own)
+            detail = ledger.obstacle(
+                self.planning.claim_of(now.entry, now.service, now.proposal, now.desired)
+            )
+        return PlacementFacts(
+            wanted=now.desired,
+            granted=min(allocation.granted, now.desired),
+            gpus_per_replica=core.gpus_per_replica,
+            holders=holders,
+            detail=detail,
+        )
+
+    def _workloads(self, now: Situation, work: Work) -> tuple[WorkloadFacts, ...]:
+        gone = {child.revision for child in work.remove if child.kind == "Deployment"}
+        revisions = dict.fromkeys([*now.deployments, *work.replicas()])
+        return tuple(self._workload(now, revision) for revision in revisions if revision not in gone)
+
+    def _workload(self, now: Situation, revision: str) -> WorkloadFacts:
+        deployment = self.store.children.get(
+            ("Deployment", now.entry.key.namespace, workload_name(now.entry.key.name, revision))
+        )
+        staying = [pod for pod in now.pods_of(revision) if not pod.terminating]
+        record = next((r for r in now.revisions if r.revision == revision), None)
+        core = now.proposal.core
+        if record is not None:
+            core = self.planning.core_of(now.entry.uid, record)
+        desired = deployment.replicas if deployment else 0
+        return WorkloadFacts(
+            name=workload_name(now.entry.key.name, revision),
+            revision=revision,
+            summary=replace(core, replicas=desired).summary if core else "",
+            desired=desired,
+            pods=len(staying),
+            ready=sum(1 for pod in staying if pod.ready and pod.serving),
+            deadline_exceeded=bool(deployment and deployment.deadline_exceeded),
+            troubles=self._troubles(staying),
+        )
+
+    def _troubles(self, pods: list[PodFacts]) -> tuple[PodTrouble, ...]:
+        """Put equal troubles together; the message is one pod's."""
+        found: dict[tuple[str, str, int | None], PodTrouble] = {}
+        for pod in sorted(pods):
+            trouble = self.store.troubles.get((pod.namespace, pod.name))
+            if trouble is None:
+                continue
+            same = (trouble.reason, trouble.last_exit, trouble.exit_code)
+            known = found.get(same)
+            found[same] = replace(known, pods=known.pods + 1) if known else trouble
+        return tuple(found.values())
+
+
+def _conditions(status: JsonObject) -> tuple[Condition, ...]:
+    found = []
+    for raw in status.get("conditions") or ():
+        try:
+            found.append(Condition.model_validate(raw))
+        except ValidationError:
+            continue
+    return tuple(found)
+
+
+def _urgent(live: JsonObject, wanted: JsonObject) -> bool:
+    """Whether a verdict changes, other than a start's progress towards Ready."""
+    if live.get("observedGeneration") != wanted.get("observedGeneration") or not live.get("conditions"):
+        return True
+    if (live.get("plan") or {}).get("revision") != (wanted.get("plan") or {}).get("revision"):
+        return True
+    before, after = _by_type(live), _by_type(wanted)
+    for kind in _URGENT:
+        if _verdict(before.get(kind)) != _verdict(after.get(kind)):
+            return True
+    return bool(before.get("Available", {}).get("status") == "True" != after["Available"]["status"])
+
+
+def _by_type(status: JsonObject) -> dict[str, dict[str, Any]]:
+    return {condition["type"]: condition for condition in status.get("conditions") or ()}
+
+
+def _verdict(condition: dict[str, Any] | None) -> tuple[str, str]:
+    return (condition["status"], condition["reason"]) if condition else ("", "")

@@ -1,0 +1,213 @@
+"""What one service needs now: objects to have, objects to remove, facts to report. No I/O.
+
+Decides the children of a service from its proposal, its places and what is live. A pod moves only when
+the revision changes; a workload shrinks only when fewer replicas are wanted, when its successor serves,
+or when its pods find no node.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from shardwright.api.defaults import resolve
+from shardwright.api.llmservice import LLMService
+from shardwright.api.names import workload_name
+from shardwright.cluster.facts import ChildFacts, ServiceEntry
+from shardwright.cluster.json import JsonObject
+from shardwright.cluster.store import Store
+from shardwright.controller.apply import Desired
+from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
+from shardwright.controller.rollout import Old, Progress, live_replicas, retire
+from shardwright.planner.types import Plan
+from shardwright.render.manifests import render, workload
+from shardwright.render.request import Capabilities, RenderRequest
+from shardwright.topology.types import Allocation, PodFacts, Resources
+
+HISTORY: Final = 5
+"""Revisions kept, the one in force included."""
+_UNSCHEDULABLE: Final = "Unschedulable"
+
+
+@dataclass(slots=True, kw_only=True)
+class Situation:
+    """A service with what is live of it."""
+
+    entry: ServiceEntry
+    service: LLMService
+    proposal: Proposal
+    allocation: Allocation
+    desired: int
+    deployments: dict[str, ChildFacts]
+    """Ours and not being deleted, by revision."""
+    revisions: list[ChildFacts]
+    """The newest first."""
+    pods: Mapping[str, PodFacts]
+
+    @property
+    def target(self) -> str:
+        """Hash of the revision to run."""
+        return self.proposal.target
+
+    def pods_of(self, revision: str) -> list[PodFacts]:
+        """Pods of a revision, those being deleted included."""
+        return [pod for pod in self.pods.values() if pod.revision == revision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A workload to have."""
+
+    revision: str
+    replicas: int
+    number: int
+    """Of its ControllerRevision."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """What to do."""
+
+    target: Intent | None = None
+    """With it go the children that all revisions share. None: the target has no place, or there is none."""
+    earlier: list[Intent] = field(default_factory=list)
+    """Workloads of earlier revisions that stay for now."""
+    remove: list[ChildFacts] = field(default_factory=list)
+
+    def replicas(self) -> dict[str, int]:
+        """Replicas of each workload, by revision."""
+        kept = [*([self.target] if self.target else []), *self.earlier]
+        return {intent.revision: intent.replicas for intent in kept}
+
+
+def observe(
+    store: Store, planning: Planning, entry: ServiceEntry, service: LLMService, proposal: Proposal
+) -> Situation:
+    """Put together what is known of a service."""
+    children = store.children_of(entry.key)
+    core = proposal.core
+    return Situation(
+        entry=entry,
+        service=service,
+        proposal=proposal,
+        allocation=planning.allocation(entry.key, proposal.target) if core else Allocation(wanted=0),
+        desired=wanted_replicas(resolve(service.spec), service, core) if core else 0,
+        deployments={
+            child.revision: child
+            for child in children.values()
+            if child.kind == "Deployment" and child.owner_uid == entry.uid and not child.deleting
+        },
+        revisions=revisions_of(children, entry.uid),
+        pods=store.pods_of(entry.key),
+    )
+
+
+def plan_work(now: Situation, planning: Planning) -> Work:
+    """Decide what to have and what to remove."""
+    work = Work()
+    core = now.proposal.core
+    if core is None:
+        return work
+    current = now.deployments.get(now.target)
+    if current is not None or now.allocation.granted or not now.desired:
+        count = live_replicas(
+            desired=now.desired,
+            granted=now.allocation.granted,
+            live=current.replicas if current else 0,
+            stuck=sum(1 for p in now.pods_of(now.target) if not p.node and p.trouble == _UNSCHEDULABLE),
+        )
+        work.target = Intent(revision=now.target, replicas=count, number=_number(now))
+    _retire(now, planning, core, work)
+    if work.target is not None and set(now.deployments) <= {now.target}:
+        work.remove += [r for r in now.revisions[HISTORY:] if r.revision != now.target]
+    return work
+
+
+def _number(now: Situation) -> int:
+    """Give the number of the target's ControllerRevision; going back puts an earlier one in force again."""
+    if not now.revisions:
+        return 1
+    newest = now.revisions[0]
+    return newest.number if newest.revision == now.target else newest.number + 1
+
+
+def _retire(now: Situation, planning: Planning, core: Plan, work: Work) -> None:
+    """Shrink or remove the workloads of earlier revisions, the oldest first."""
+    earlier = [d for revision, d in now.deployments.items() if revision != now.target]
+    if not earlier:
+        return
+    numbers = {r.revision: r.number for r in now.revisions}
+    earlier.sort(key=lambda d: numbers.get(d.revision, 0))
+    old = tuple(Old(revision=d.revision, replicas=d.replicas) for d in earlier)
+    replicas = retire(old, _progress(now, planning, core))
+    for deployment in earlier:
+        count = replicas[deployment.revision]
+        if count == 0:
+            work.remove.append(deployment)
+        elif deployment.revision in numbers:
+            work.earlier.append(
+                Intent(revision=deployment.revision, replicas=count, number=numbers[deployment.revision])
+            )
+
+
+def _progress(now: Situation, planning: Planning, core: Plan) -> Progress:
+    old = [pod for pod in now.pods.values() if pod.revision != now.target]
+    return Progress(
+        desired=now.desired,
+        granted=now.allocation.granted,
+        ready=sum(1 for p in now.pods_of(now.target) if p.ready and not p.terminating),
+        leaving=sum(1 for p in old if p.terminating),
+        helps=_helps(now, planning, core, old),
+    )
+
+
+def _helps(now: Situation, planning: Planning, core: Plan, old: list[PodFacts]) -> bool:
+    """Whether a replica of the target would have room on some node if the old pods left it."""
+    held: dict[str, Resources] = {}
+    for pod in old:
+        if pod.node:
+            held[pod.node] = held.get(pod.node, Resources()).plus(pod.requests)
+    nodes = set(planning.eligible(now.service, core))
+    return any(
+        core.pod_resources.fits_in(planning.ledger.free(node).plus(given))
+        for node, given in held.items()
+        if node in nodes
+    )
+
+
+def desired_children(now: Situation, work: Work, capabilities: Capabilities) -> list[Desired]:
+    """Render what is to be had: of the target everything, of earlier revisions the workload only."""
+    objects: list[JsonObject] = []
+    if work.target is not None:
+        objects += render(_request(now, work.target, capabilities))
+    for intent in work.earlier:
+        objects.append(workload(_request(now, intent, capabilities))[1])
+    # The record first, so that what runs is always on record; workloads last, when all they rest on is there.
+    order = {"ControllerRevision": 0, "Deployment": 2}
+    objects.sort(key=lambda obj: order.get(obj["kind"], 1))
+    return [Desired.of(obj) for obj in objects]
+
+
+def _request(now: Situation, intent: Intent, capabilities: Capabilities) -> RenderRequest:
+    stored = next((r for r in now.revisions if r.revision == intent.revision), None)
+    decision = now.proposal.decision
+    return RenderRequest(
+        service=now.service,
+        revision_hash=intent.revision,
+        replicas=intent.replicas,
+        plan=decision if stored is None and isinstance(decision, Plan) else None,
+        stored=stored.stored() if stored is not None else None,
+        revision_number=intent.number,
+        preferred_nodes=tuple(slot.node for slot in now.allocation.slots),
+        capabilities=capabilities,
+    )
+
+
+def signature(now: Situation, work: Work, capabilities: Capabilities) -> tuple[object, ...]:
+    """Name what rendering depends on: equal signatures render equal children."""
+    return now.entry.uid, now.entry.generation, work.target, tuple(work.earlier), capabilities
+
+
+def names(now: Situation) -> set[str]:
+    """Names of the Deployments of a service, the target's included."""
+    found = {deployment.name for deployment in now.deployments.values()}
+    return found | ({workload_name(now.entry.key.name, now.target)} if now.target else set())
