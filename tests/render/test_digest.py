@@ -8,9 +8,11 @@ import pytest
 from pydantic import BaseModel
 
 from render.planbuilder import plan, service
+from shardwright.api.defaults import PROFILES
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.support import unimplemented
 from shardwright.planner.types import Parallelism
+from shardwright.render.command import ITL_EDGES_S, TTFT_EDGES_S
 from shardwright.render.digest import FIELDS, Side, revision_hash, template_digest
 from shardwright.render.manifests import render
 from shardwright.render.request import RenderRequest
@@ -63,7 +65,9 @@ CHANGES: list[tuple[str, Any, Side]] = [
     ("model.config", {"configMapRef": {"name": "c", "key": "k"}}, Side.ARRANGEMENT),
     ("model.tokenizer", "t/t", Side.TEMPLATE),
     ("workload", {"concurrency": 12}, Side.ARRANGEMENT),
-    ("slo.ttft.milliseconds", 1000, Side.TEMPLATE),
+    ("workload", {"profile": "Mixed"}, Side.ARRANGEMENT),
+    ("workload", {"profile": "Voice"}, Side.ARRANGEMENT),
+    ("slo.ttft.milliseconds", 1001, Side.TEMPLATE),
     ("slo.ttft.percentile", 99, Side.NEITHER),
     ("slo.optimizeFor", "Latency", Side.NEITHER),
     ("availability", {"surviveNodeLoss": True}, Side.TEMPLATE),
@@ -159,3 +163,10 @@ def ignored() -> list[Any]:
     found = list(unimplemented(service(spec).spec))
     assert len(found) == 9
     return found
+
+
+def test_the_targets_of_every_profile_are_standard_edges() -> None:
+    for profile in PROFILES.values():
+        assert profile.ttft_ms / 1000 in TTFT_EDGES_S, profile.name
+        between = {profile.tpot_ms / 1000, (profile.itl_ms or profile.tpot_ms) / 1000}
+        assert between <= set(ITL_EDGES_S), profile.name

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from render.planbuilder import service
+from shardwright.api.flags import OWNED_ENV as API_OWNED_ENV
+from shardwright.api.flags import OWNED_FLAGS
 from shardwright.api.reasons import Reason
 from shardwright.render import args as engine_args
+from shardwright.render.environment import OWNED_ENV
 from shardwright.render.flags import HARMLESS, OWNED, SECRET, FlagClass, classify, flags
 from shardwright.render.overlay import REFUSED_ENGINE, REFUSED_POD, apply, check
 
@@ -42,6 +45,19 @@ def test_every_named_flag_exists() -> None:
     assert not set(OWNED) & (set(SECRET) | HARMLESS)
     kinds = [classify(flag) for flag in set(flags().values())]
     assert {kind: kinds.count(kind) for kind in FlagClass}[FlagClass.NOT_COVERED] > 100
+
+
+def test_what_the_api_server_refuses_is_owned_here() -> None:
+    """The CRD refuses some entries at apply; the same entries are refused here, where spelling is resolved."""
+    here = {
+        option
+        for flag in set(flags().values())
+        if classify(flag) in {FlagClass.OWNED, FlagClass.SECRET}
+        for option in flag.options
+    }
+    there = {flag for row in OWNED_FLAGS for flag in row.flags}
+    assert there & set(flags()) <= here
+    assert set(API_OWNED_ENV) == set(OWNED_ENV)
 
 
 def problems(spec: dict[str, Any]) -> list[tuple[str, str, bool]]:

@@ -10,6 +10,7 @@ from typing import Final
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMService, LLMServiceSpec
 from shardwright.api.names import ENGINE_PORT
+from shardwright.api.workload import LatencyTarget, SloSpec
 from shardwright.catalog.types import EngineClass
 from shardwright.planner.types import Plan
 from shardwright.render.storage import CACHE_PATH, Storage, source_type
@@ -50,7 +51,8 @@ ITL_EDGES_S: Final = (
     0.03,
     0.04,
     0.05,
-    0.075,
+    0.06,
+    0.08,
     0.1,
     0.15,
     0.2,
@@ -80,20 +82,20 @@ def engine_args(service: LLMService, plan: Plan, engine: EngineClass, files: Sto
 
 
 def histogram_buckets(spec: LLMServiceSpec) -> dict[str, list[float]]:
-    """Return the edges in seconds of the latency histograms, with every target as an edge.
+    """Return the edges in seconds of the latency histograms, with every stated target as an edge.
 
-    Attainment is then a ratio of two counters instead of an interpolation between distant edges.
+    Attainment is then a ratio of two counters instead of an interpolation between distant edges. The targets
+    that a profile implies are among the standard edges, so that they need not be part of the pod's digest.
     """
-    targets = resolve(spec).targets
-    between = [targets.tpot] + ([targets.itl] if targets.itl else [])
+    slo = spec.slo or SloSpec()
     return {
-        "time_to_first_token": _edges(TTFT_EDGES_S, [targets.ttft.milliseconds]),
-        "inter_token_latency": _edges(ITL_EDGES_S, [target.milliseconds for target in between]),
+        "time_to_first_token": _edges(TTFT_EDGES_S, slo.ttft),
+        "inter_token_latency": _edges(ITL_EDGES_S, slo.tpot, slo.itl),
     }
 
 
-def _edges(standard: tuple[float, ...], targets_ms: list[int]) -> list[float]:
-    return sorted({float(edge) for edge in standard} | {target / 1000 for target in targets_ms})
+def _edges(standard: tuple[float, ...], *targets: LatencyTarget | None) -> list[float]:
+    return sorted({float(edge) for edge in standard} | {t.milliseconds / 1000 for t in targets if t})
 
 
 def _source_args(spec: LLMServiceSpec, plan: Plan, files: Storage) -> list[str]:

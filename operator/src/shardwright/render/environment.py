@@ -27,6 +27,7 @@ OWNED_ENV: Final = MappingProxyType(
         "NVIDIA_VISIBLE_DEVICES": "nothing: the device plugin assigns the GPUs",
         "HIP_VISIBLE_DEVICES": "nothing: the device plugin assigns the GPUs",
         "ROCR_VISIBLE_DEVICES": "nothing: the device plugin assigns the GPUs",
+        "VLLM_HOST_IP": "nothing: vLLM finds the pod's own address",
         "VLLM_PORT": "nothing: it is the port of vLLM's internal traffic, and Services rely on --port",
         "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "nothing: a dead engine must end, or its pod stays Ready",
         "VLLM_SERVER_DEV_MODE": "nothing: it opens unauthenticated administrative endpoints",
