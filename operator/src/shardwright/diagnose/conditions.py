@@ -119,19 +119,19 @@ def _planned(facts: ServiceFacts, accepted: _Verdict) -> _Verdict:
 def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
     limits = plan.limits
     where = f"{plan.model.model_id} on {plan.product.short_name} {plan.parallelism}"
-    message = f"{where}, context {limits.max_model_len} tokens: {plan.binding_constraint}"
+    parts = [f"{where}, context {limits.max_model_len} tokens: {plan.binding_constraint}", *plan.notes]
     uncovered = [problem for problem in facts.problems if problem.reason is Reason.PLAN_NOT_COVERED]
     reason = Reason.PLANNED
     if uncovered or not plan.estimate.covered:
         reason = Reason.PLAN_NOT_COVERED
-        message += f". Not covered by measurements: {_sentences(uncovered) or plan.coverage}"
+        parts.append(f"not covered by measurements: {_sentences(uncovered) or plan.coverage}")
     if plan.context_clamped_from is not None:
         reason = Reason.CONTEXT_CLAMPED
-        message += (
-            f". The context of {plan.context_clamped_from} tokens does not fit and was lowered: write "
+        parts.append(
+            f"the context of {plan.context_clamped_from} tokens was lowered to what fits: write "
             f"spec.model.maxContextTokens: {limits.max_model_len}, or allow more GPUs to a replica"
         )
-    return _Verdict(status="True", reason=reason, message=message)
+    return _Verdict(status="True", reason=reason, message="; ".join(parts))
 
 
 def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
