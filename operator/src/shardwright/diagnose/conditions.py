@@ -131,7 +131,8 @@ def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
             f"the context of {plan.context_clamped_from} tokens was lowered to what fits: write "
             f"spec.model.maxContextTokens: {limits.max_model_len}, or allow more GPUs to a replica"
         )
-    return _Verdict(status="True", reason=reason, message="; ".join(parts))
+    message = ". ".join(part.rstrip(".") for part in parts)
+    return _Verdict(status="True", reason=reason, message=message)
 
 
 def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
