@@ -4,14 +4,18 @@ import argparse
 import os
 import sys
 
+_DESCRIPTION = (
+    "Runs the operator. It logs in with --kubeconfig or --context, else with the pod's service account, else "
+    "with the default kubeconfig. SIGTERM ends it; engines keep serving while it is away."
+)
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the parser of `run`."""
     parser = subparsers.add_parser(
         "run",
         help="run the operator",
-        description="Runs the operator. It logs in with --kubeconfig or --context, else with the "
-        "pod's service account, else with the default kubeconfig. SIGTERM ends it; engines keep serving while it is away.",
+        description=_DESCRIPTION,
     )
     login = parser.add_argument_group("API server")
     login.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig to log in with")

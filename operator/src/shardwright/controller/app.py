@@ -54,7 +54,7 @@ _LOG = logging.getLogger(__name__)
 RETRY_S: Final = 2.0
 DECLARED_POOL_S: Final = 60.0
 NODES_KEY: Final = "nodes.yaml"
-EXIT_S: Final = 0.7
+EXIT_S: Final = 0.3
 """How long the end may take; whatever still runs then is left to the end of the process."""
 _NO_CRD: Final = (
     f"the API server has no {PLURAL}.{GROUP}; install the CRD with `helm upgrade`, or with "

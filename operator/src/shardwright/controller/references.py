@@ -102,12 +102,12 @@ class References:
         modes = set((claim.get("spec") or {}).get("accessModes") or ())
         if replicas <= 1 or not modes or modes & _SHAREABLE:
             return None
+        held = f"{reference.field}: claim {reference.name} is {', '.join(sorted(modes))}"
         return Problem(
             reason=Reason.CACHE_NOT_SHAREABLE,
             field=reference.field,
-            message=f"{reference.field}: claim {reference.name} is {', '.join(sorted(modes))}, and "
-            f"{replicas} replicas on several nodes cannot mount it: use a ReadWriteMany claim, an Ephemeral cache, "
-            "or one replica",
+            message=f"{held}, and {replicas} replicas on several nodes cannot mount it: "
+            "use a ReadWriteMany claim, an Ephemeral cache, or one replica",
         )
 
     async def _exists(self, kind: Kind, namespace: str, name: str) -> bool:

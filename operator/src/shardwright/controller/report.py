@@ -39,6 +39,8 @@ from shardwright.topology.types import PodFacts
 
 PROGRESS_S: Final = 3.0
 """How long a status waits whose only news is that a start makes progress."""
+_GOOD_NEWS: Final = ("Planned=", "Ready=", "Degraded=")
+"""Good news worth an event; the rest goes without saying once a service is Ready."""
 _URGENT: Final = ("Accepted", "Planned", "Placed", "Ready", "Degraded", "Stalled")
 
 
@@ -105,6 +107,8 @@ class Reporter:
         self._news_since.pop(entry.uid, None)
         self.store.set_service(answer, own_write=True)
         for event in events(previous, _conditions(wanted)):
+            if event.type == "Normal" and not event.message.startswith(_GOOD_NEWS):
+                continue
             await self.recorder.post(
                 entry.key,
                 entry.uid,
