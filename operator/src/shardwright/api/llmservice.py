@@ -147,8 +147,8 @@ class ObjectMeta(ApiModel):
     namespace: str
     uid: str = ""
     generation: int = 1
-    creation_timestamp: Annotated[datetime, Field(strict=False)] | None = None
-    deletion_timestamp: Annotated[datetime, Field(strict=False)] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
     labels: dict[str, str] = Field(default_factory=dict)
 
 

@@ -12,12 +12,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from shardwright.api.base import ApiModel
-from shardwright.api.llmservice import API_VERSION, KIND, LLMService
+from shardwright.api.llmservice import API_VERSION, KIND, LLMService, LLMServiceSpec, ObjectMeta
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
+from shardwright.api.status import LLMServiceStatus
 
 _NO_METADATA: Final = "write metadata: {name: NAME}"
-_ALWAYS_THERE: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
 class InvalidSpec(ValueError):  # noqa: N818 -- the name of the condition reason that it leads to
@@ -36,18 +36,27 @@ def parse_service(raw: Mapping[str, Any], *, default_namespace: str = "default")
     head = _head_problems(raw)
     if head:
         raise InvalidSpec(head)
-    raw = _without_nulls(raw) | {
-        "metadata": {"namespace": default_namespace} | _without_nulls(raw["metadata"])
-    }
-    unknown = tuple(_unknown_fields(raw, LLMService, ""))
+    raw_spec = _prune(raw["spec"])
+    found = list(_unknown_fields(raw_spec, LLMServiceSpec, "spec"))
     try:
-        service = LLMService.model_validate(raw, strict=True)
+        spec = LLMServiceSpec.model_validate(raw_spec, strict=True)
     except ValidationError as error:
-        raise InvalidSpec(unknown + tuple(_problem(details) for details in error.errors())) from error
-    problems = unknown + tuple(broken_rules(service))
-    if problems:
-        raise InvalidSpec(problems)
+        found += [_problem(details, "spec") for details in error.errors()]
+        raise InvalidSpec(tuple(found)) from error
+    metadata = ObjectMeta.model_validate({"namespace": default_namespace} | _without_nulls(raw["metadata"]))
+    service = LLMService(metadata=metadata, spec=spec, status=_status(raw.get("status")))
+    found += broken_rules(service)
+    if found:
+        raise InvalidSpec(tuple(found))
     return service
+
+
+def _status(raw: object) -> LLMServiceStatus | None:
+    # The status of another operator version says nothing against the spec, and all of it can be made again.
+    try:
+        return LLMServiceStatus.model_validate(_prune(raw)) if raw else None
+    except ValidationError:
+        return None
 
 
 def broken_rules(model: BaseModel, path: str = "") -> Iterator[Problem]:
@@ -62,7 +71,7 @@ def broken_rules(model: BaseModel, path: str = "") -> Iterator[Problem]:
         if isinstance(value, BaseModel):
             yield from broken_rules(value, below)
         elif isinstance(value, list):
-            yield from _duplicates(value, _keys(field.json_schema_extra), below)
+            yield from _duplicates(value, _keys(field.annotation), below)
             for index, item in enumerate(value):
                 if isinstance(item, BaseModel):
                     yield from broken_rules(item, f"{below}[{index}]")
@@ -79,6 +88,8 @@ def _head_problems(raw: object) -> tuple[Problem, ...]:
     metadata = raw.get("metadata")
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
         problems.append(_invalid("metadata.name", _NO_METADATA))
+    if not isinstance(raw.get("spec"), Mapping):
+        problems.append(_invalid("spec", "write at least model: {id: MODEL} and pool: {maxGPUs: NUMBER}"))
     return tuple(problems)
 
 
@@ -89,24 +100,20 @@ def _unknown_fields(raw: object, model: type[BaseModel], path: str) -> Iterator[
     for key, value in raw.items():
         below = _join(path, str(key))
         if key in fields:
-            # The API server judges metadata, and only the operator writes status.
-            if path or key not in _ALWAYS_THERE:
-                for child, place in _children(value, fields[key].annotation, below):
-                    yield from _unknown_fields(child[0], child[1], place)
-        elif path or key not in _ALWAYS_THERE:
+            for child, model_below, place in _children(value, fields[key].annotation, below):
+                yield from _unknown_fields(child, model_below, place)
+        else:
             near = difflib.get_close_matches(str(key), fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(sorted(fields))}"
             yield _invalid(below, f"unknown field: {hint}")
 
 
-def _children(
-    value: object, annotation: object, path: str
-) -> Iterator[tuple[tuple[object, type[BaseModel]], str]]:
+def _children(value: object, annotation: object, path: str) -> Iterator[tuple[object, type[BaseModel], str]]:
     for model in _models(annotation):
         if isinstance(value, list):
-            yield from (((item, model), f"{path}[{index}]") for index, item in enumerate(value))
+            yield from ((item, model, f"{path}[{index}]") for index, item in enumerate(value))
         else:
-            yield (value, model), path
+            yield value, model, path
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
@@ -116,9 +123,13 @@ def _models(annotation: object) -> Iterator[type[BaseModel]]:
         yield from _models(argument)
 
 
-def _keys(extra: object) -> list[str]:
-    keys = extra.get("x-kubernetes-list-map-keys", []) if isinstance(extra, Mapping) else []
-    return [str(key) for key in keys] if isinstance(keys, list) else []
+def _keys(annotation: object) -> list[str]:
+    """Find the keys of a keyed list in the marks of its annotation, which may be one side of `| None`."""
+    for info in getattr(annotation, "__metadata__", ()):
+        extra = getattr(info, "json_schema_extra", None)
+        if isinstance(extra, Mapping) and "x-kubernetes-list-map-keys" in extra:
+            return [str(key) for key in extra["x-kubernetes-list-map-keys"]]
+    return [key for argument in getattr(annotation, "__args__", ()) for key in _keys(argument)]
 
 
 def _duplicates(items: Iterable[object], keys: list[str], path: str) -> Iterator[Problem]:
@@ -143,8 +154,7 @@ def _prune(value: object) -> object:
     return [_prune(item) for item in value] if isinstance(value, list) else value
 
 
-def _problem(details: ErrorDetails) -> Problem:
-    path = ""
+def _problem(details: ErrorDetails, path: str) -> Problem:
     for part in details["loc"]:
         path = f"{path}[{part}]" if isinstance(part, int) else _join(path, str(part))
     given = details["input"]
