@@ -8,7 +8,18 @@ V100 = "Tesla-V100-SXM2-32GB"
 MEMORY = {H100: 81559, A100_40: 40960, L40S: 46068, A6000: 49140, V100: 32768, "NVIDIA-H200": 143771}
 
 
-def node(name, product=H100, gpus=8, *, allocatable=None, labels=None, taints=(), ready=True, cordoned=False, host=None):
+def node(
+    name,
+    product=H100,
+    gpus=8,
+    *,
+    allocatable=None,
+    labels=None,
+    taints=(),
+    ready=True,
+    cordoned=False,
+    host=None,
+):
     """A GPU node as `kubectl get node -o json` shows it."""
     found = {
         "kubernetes.io/hostname": name,
@@ -38,7 +49,9 @@ def node(name, product=H100, gpus=8, *, allocatable=None, labels=None, taints=()
     }
 
 
-def pod(name, node_name="", gpus=1, *, namespace="work", phase="Running", owner=None, revision="", **metadata):
+def pod(
+    name, node_name="", gpus=1, *, namespace="work", phase="Running", owner=None, revision="", **metadata
+):
     """A pod with one container that asks for GPUs."""
     labels = {"shardwright.dev/service": owner, "shardwright.dev/revision": revision} if owner else {}
     return {
@@ -46,7 +59,14 @@ def pod(name, node_name="", gpus=1, *, namespace="work", phase="Running", owner=
         "metadata": {"name": name, "namespace": namespace, "labels": labels, **metadata},
         "spec": {
             **({"nodeName": node_name} if node_name else {}),
-            "containers": [{"resources": {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"cpu": "4", "memory": "8Gi"}}}],
+            "containers": [
+                {
+                    "resources": {
+                        "limits": {"nvidia.com/gpu": str(gpus)},
+                        "requests": {"cpu": "4", "memory": "8Gi"},
+                    }
+                }
+            ],
         },
         "status": {"phase": phase},
     }

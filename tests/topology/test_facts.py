@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shardwright.topology.facts import effective_requests, is_terminal, node_facts, pod_facts
 from shardwright.topology.quantities import QuantityError, milli, whole
 from shardwright.topology.types import Resources
@@ -38,7 +39,10 @@ def test_a_request_is_never_rounded_down(number, suffix):
 
 
 def container(cpu="0", gpus=None, **extra):
-    return {"resources": {"requests": {"cpu": cpu}, "limits": {"nvidia.com/gpu": gpus} if gpus else {}}, **extra}
+    return {
+        "resources": {"requests": {"cpu": cpu}, "limits": {"nvidia.com/gpu": gpus} if gpus else {}},
+        **extra,
+    }
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,10 @@ def test_effective_requests_follow_the_schedulers_rules(spec, cpu_millis, gpus):
 
 
 def test_a_pod_that_ended_holds_nothing_and_one_being_deleted_holds_all():
-    done, leaving = pod("a", "n1", 8, phase="Succeeded"), pod("b", "n1", 8, deletionTimestamp="2026-11-29T00:00:00Z")
+    done, leaving = (
+        pod("a", "n1", 8, phase="Succeeded"),
+        pod("b", "n1", 8, deletionTimestamp="2026-11-29T00:00:00Z"),
+    )
     assert is_terminal(done)
     assert pod_facts(done).requests == Resources()
     assert pod_facts(leaving).requests.gpus == 8
@@ -80,7 +87,12 @@ def test_the_worst_container_is_reported():
         {"restartCount": 1, "state": {"waiting": {"reason": "ContainerCreating"}}},
     ]  # fmt: skip
     facts = pod_facts(raw)
-    assert (facts.trouble, facts.restarts, facts.owner, facts.revision) == ("OOMKilled", 4, "chat", "abcd1234")
+    assert (facts.trouble, facts.restarts, facts.owner, facts.revision) == (
+        "OOMKilled",
+        4,
+        "chat",
+        "abcd1234",
+    )
 
 
 def test_a_node_says_what_it_can_hold():
@@ -91,7 +103,9 @@ def test_a_node_says_what_it_can_hold():
 
 
 def test_an_amd_node_uses_its_own_resource():
-    raw = node("m", labels={"nvidia.com/gpu.product": None, "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"})
+    raw = node(
+        "m", labels={"nvidia.com/gpu.product": None, "amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}
+    )
     raw["status"]["allocatable"] = {"cpu": "1", "amd.com/gpu": "8"}
     facts = node_facts(raw)
     assert (facts.gpu_resource, facts.allocatable.gpus) == ("amd.com/gpu", 8)

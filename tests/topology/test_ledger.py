@@ -5,6 +5,7 @@ import time
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from shardwright.topology.facts import node_facts, pod_facts
 from shardwright.topology.ledger import Ledger
 from shardwright.topology.packing import allocate
@@ -14,7 +15,9 @@ from topology.cluster_objects import node, pod
 GIB = 1 << 30
 
 
-def claim(name, gpus=1, replicas=1, *, nodes=("n1", "n2", "n3"), priority=0, created=0.0, revision="r1", **more):
+def claim(
+    name, gpus=1, replicas=1, *, nodes=("n1", "n2", "n3"), priority=0, created=0.0, revision="r1", **more
+):
     return Claim(
         service=("team", name), revision=revision, pod=Resources(gpus, 1000, GIB, GIB), nodes=nodes, replicas=replicas,
         priority=priority, created_s=created, **more,
@@ -83,7 +86,10 @@ def test_a_bound_pod_takes_the_place_of_its_reservation():
     assert sorted(before.values()) == [0, 4]
     book.set_pod(bound("a-1", "n1", 2, owner="a"))
     assert book.free("n1").gpus == before["n1"]
-    assert (book.allocation(("team", "a"), "r1").bound, book.allocation(("team", "a"), "r1").granted) == (1, 2)
+    assert (book.allocation(("team", "a"), "r1").bound, book.allocation(("team", "a"), "r1").granted) == (
+        1,
+        2,
+    )
     # The scheduler put the second one elsewhere: the reservation moves with it.
     book.set_pod(bound("a-2", "n2", 2, owner="a"))
     assert (book.free("n1").gpus, book.free("n2").gpus) == (2, 2)
@@ -137,24 +143,36 @@ def test_holders_are_named_services_by_name_and_foreign_pods_as_pods():
 
 
 def test_the_pure_allocation_agrees_with_the_ledger():
-    claims = [claim(f"s{n}", gpus=1 + n % 3, replicas=1 + n % 2, created=float(n), nodes=("n1", "n2")) for n in range(12)]
+    claims = [
+        claim(f"s{n}", gpus=1 + n % 3, replicas=1 + n % 2, created=float(n), nodes=("n1", "n2"))
+        for n in range(12)
+    ]
     book = ledger(node("n1"), node("n2"))
     free = {n: book.free(n) for n in ("n1", "n2")}
     for one in claims:
         book.submit(one)
     book.settle(0.0)
     pure = allocate(claims, free)
-    assert {k: v.slots for k, v in pure.items()} == {c.service: book.allocation(c.service, "r1").slots for c in claims}
+    assert {k: v.slots for k, v in pure.items()} == {
+        c.service: book.allocation(c.service, "r1").slots for c in claims
+    }
 
 
 def test_a_thousand_claims_on_three_hundred_nodes_take_less_than_a_second():
     nodes = tuple(f"n{i:03}" for i in range(300))
     book = ledger(*(node(name) for name in nodes))
-    for i in range(0, 3000):
+    for i in range(3000):
         book.set_pod(pod_facts(pod(f"f{i}", nodes[i % 300], 0)))
     shapes = [claim("x", gpus, nodes=nodes).pod for gpus in (1, 2, 4, 8)]
     claims = [
-        Claim(service=("team", f"s{i}"), revision="r", pod=shapes[i % 4], nodes=nodes, replicas=2, created_s=float(i))
+        Claim(
+            service=("team", f"s{i}"),
+            revision="r",
+            pod=shapes[i % 4],
+            nodes=nodes,
+            replicas=2,
+            created_s=float(i),
+        )
         for i in range(1000)
     ]
     started = time.process_time()
@@ -193,7 +211,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(service=SERVICES, gpus=st.integers(1, 4), replicas=st.integers(0, 3), priority=st.integers(0, 2))
     def request(self, service, gpus, replicas, priority):
         before = {n: self.book.free(n).gpus for n in self.capacity}
-        found = self.book.request(claim(service, gpus, replicas, priority=priority, created=self.now), self.now)
+        found = self.book.request(
+            claim(service, gpus, replicas, priority=priority, created=self.now), self.now
+        )
         assert found.granted <= max(replicas, found.bound)
         for name, gpus_free in before.items():
             assert self.book.free(name).gpus >= min(0, gpus_free)  # a grant never makes a node negative

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from shardwright.api.pool import PoolSpec
 from shardwright.catalog.gpus import load_products
 from shardwright.topology.facts import node_facts, pod_facts
@@ -54,7 +55,10 @@ def test_an_excluded_node_says_which_label_or_field(raw, spec, reason, named):
     ("taints", "tolerations"),
     [
         ([{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}], []),
-        ([{"key": "team", "value": "b", "effect": "NoSchedule"}], [{"key": "team", "operator": "Equal", "value": "b"}]),
+        (
+            [{"key": "team", "value": "b", "effect": "NoSchedule"}],
+            [{"key": "team", "operator": "Equal", "value": "b"}],
+        ),
         ([{"key": "team", "value": "b", "effect": "NoExecute"}], [{"operator": "Exists"}]),
         ([{"key": "soft", "effect": "PreferNoSchedule"}], []),
     ],
@@ -65,7 +69,9 @@ def test_tolerated_taints_do_not_exclude(taints, tolerations):
 
 def test_a_toleration_of_another_effect_does_not_help():
     taint = [{"key": "team", "value": "b", "effect": "NoExecute"}]
-    found = pool([node("n", taints=taint)], tolerations=[{"key": "team", "operator": "Exists", "effect": "NoSchedule"}])
+    found = pool(
+        [node("n", taints=taint)], tolerations=[{"key": "team", "operator": "Exists", "effect": "NoSchedule"}]
+    )
     assert found.excluded[0].reason is Exclusion.TAINTED
 
 
@@ -105,7 +111,13 @@ def test_two_gpus_left_of_four_are_not_a_bridged_pair():
 
 @pytest.mark.parametrize(
     ("stated", "counted", "noted"),
-    [("81559", 81559, False), ("81000", 81000, False), ("40000", 40000, True), ("90000", 81559, True), (None, 81559, False)],
+    [
+        ("81559", 81559, False),
+        ("81000", 81000, False),
+        ("40000", 40000, True),
+        ("90000", 81559, True),
+        (None, 81559, False),
+    ],
 )
 def test_memory_comes_from_the_label_and_never_exceeds_the_product(stated, counted, noted):
     found = pool([node("n", labels={"nvidia.com/gpu.memory": stated})]).nodes[0]
@@ -168,10 +180,18 @@ def test_the_fingerprint_follows_shapes_and_not_what_is_free():
 def test_the_pool_key_holds_what_selects_nodes():
     base = PoolSpec(max_gpus=8)
     assert pool_key(base) == pool_key(PoolSpec(max_gpus=16, priority_class_name="high"))
-    for other in ({"nodeSelector": {"a": "b"}}, {"gpuProducts": [H100]}, {"interconnect": {"bridges": "Pairs"}}):
+    for other in (
+        {"nodeSelector": {"a": "b"}},
+        {"gpuProducts": [H100]},
+        {"interconnect": {"bridges": "Pairs"}},
+    ):
         assert pool_key(PoolSpec.model_validate({"maxGPUs": 8, **other})) != pool_key(base)
 
 
 def test_assumed_shapes_are_a_pool():
     found = pool_of_shapes([(H100, 8, 2), (A6000, 2, 1)], PRODUCTS, "Pairs")
-    assert sorted((n.product, n.gpus, n.island.size) for n in found.nodes) == [(H100, 8, 8), (H100, 8, 8), (A6000, 2, 2)]
+    assert sorted((n.product, n.gpus, n.island.size) for n in found.nodes) == [
+        (H100, 8, 8),
+        (H100, 8, 8),
+        (A6000, 2, 2),
+    ]

@@ -67,6 +67,8 @@ def survey(question: Question, model: ModelChoice, offer: Offer) -> Survey:
     fits = tuple(o for o in outcomes if isinstance(o, Fit))
     losers = tuple(o for o in outcomes if isinstance(o, Candidate))
     group = None if fits else _over_nodes(question, model, offer)
+    if group is not None:
+        losers = tuple(loser for loser in losers if loser.parallelism != group.parallelism)
     return Survey(model=model, offer=offer, fits=fits, losers=losers, group=group)
 
 

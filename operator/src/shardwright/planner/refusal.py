@@ -133,10 +133,10 @@ def _binding(
     for candidate in candidates:
         by_reason.setdefault(candidate.reason, []).append(candidate)
     if over := by_reason.get(CandidateReason.OVER_BUDGET):
-        least = min(over, key=lambda c: (c.gpus_short, c.arrangement))
+        least = min(over, key=lambda c: (c.parallelism.pipeline, c.gpus_short, c.arrangement))
+        short = f"{least.gpus_short} GPU{'s' if least.gpus_short > 1 else ''} short"
         return Reason.GPU_BUDGET_TOO_SMALL, (
-            f"{least.gpus_short} GPUs short: {least.arrangement} fits, but pool.maxGPUs is "
-            f"{question.max_gpus}; write "
+            f"{short}: {least.arrangement} fits, but pool.maxGPUs is {question.max_gpus}; write "
             f"{question.max_gpus + least.gpus_short}"
         )
     if small := by_reason.get(CandidateReason.NODE_TOO_SMALL):

@@ -1,7 +1,7 @@
 """What the planner takes and gives, as values.
 
-Decides the vocabulary of a plan: parallelism, engine limits, memory bill, candidates, choice. Never holds a cluster
-object or a clock. Every reason is an enum value that `shardwright.api.reasons` documents.
+Decides the vocabulary of a plan: parallelism, engine limits, memory bill, candidates, choice. Never holds a
+cluster object or a clock. Every reason is an enum value that `shardwright.api.reasons` documents.
 """
 
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ class MemoryEstimate:
     non_torch_gib: float
     cuda_graph_gib: float
     margin_gib: float
-    """Reserve of the class; already subtracted from what `kv_tokens` promises when deciding whether it fits."""
+    """Reserve of the class; not in `kv_tokens`, subtracted from what is promised."""
     kv_cache_gib_per_gpu: float
     """Predicted, before the margin."""
     kv_tokens: int
@@ -172,7 +172,7 @@ class Plan:
     shm_bytes: int
     gpu_resource: str
     within_island: bool
-    """TP ranks share NVLink; False is possible only under interconnect policy Any or without links under Prefer."""
+    """TP ranks share NVLink; False only under policy Any, or without links under PreferNVLink."""
     planned_concurrency: int
     required_kv_tokens: int
     context_clamped_from: int | None
@@ -185,7 +185,7 @@ class Plan:
     nodes_gpus: int = 0
     """GPUs a node must have for the affinity rule: at least this many."""
     most_node_gpus: int = 0
-    """GPUs that a node may have at most for the affinity rule, where larger nodes could split an island; 0: any."""
+    """GPUs a node may have at most, where larger nodes could split an island; 0: any."""
     min_driver_major: int = 0
     """Oldest driver branch for the affinity rule; set only when a node of this product has an older one."""
     notes: tuple[str, ...] = ()
