@@ -158,6 +158,8 @@ def test_attention_kinds():
         ({"attn_type_list": [0, 1, 1, 1]}, AttentionKind.STATE_HYBRID),
         ({"compress_ratios": [1, 4, 4, 4]}, AttentionKind.OTHER),
         ({"attention_chunk_size": 8192}, AttentionKind.OTHER),
+        ({"layer_types": ["conv"] * 3 + ["full_attention"]}, AttentionKind.STATE_HYBRID),
+        ({"is_encoder_decoder": True}, AttentionKind.FULL),
     ],
 )
 def test_what_is_not_modelled_is_said(changes, kind):

@@ -25,9 +25,10 @@ _STATE_KEYS = (
     "hybrid_override_pattern", "layers_block_type", "ssm_state_size", "mamba_num_heads", "mamba_d_state",
     "linear_num_value_heads", "linear_attn_config", "full_attention_interval",
 )  # fmt: skip
-_STATE_FAMILIES = frozenset(
-    {"mamba", "mamba2", "jamba", "nemotron_h", "bamba", "falcon_h1", "rwkv", "kimi_linear"}
-)
+_STATE_FAMILIES = frozenset({
+    "mamba", "mamba2", "jamba", "nemotron_h", "bamba", "falcon_h1", "falcon_mamba", "rwkv", "kimi_linear",
+    "lfm2", "lfm2_moe", "zamba2", "plamo2", "granitemoehybrid", "qwen3_next",
+})  # fmt: skip
 _UNGATED = frozenset({
     "phi", "gpt2", "opt", "gpt_neox", "gptj", "gpt_bigcode", "falcon", "bloom", "mpt", "starcoder2",
     "nemotron",
@@ -88,7 +89,10 @@ def architecture_from_config(
         tower_bytes=sum(_tower_bytes(top, key, hidden, family) for key in _TOWERS),
         checkpoint_bytes=weight_bytes,
         weights_from_checkpoint=weight_bytes is not None,
-        unpredicted=_unpredicted(attention, checkpoint, weight_bytes, family),
+        unpredicted=(
+            *_unpredicted(attention, checkpoint, weight_bytes, family),
+            *_encoder_decoder(top),
+        ),
         source="config.json",
     )
 
@@ -229,7 +233,7 @@ def _full_layers(text: Fields, layers: int, kinds: tuple[str, ...]) -> int:
 def _has_state(text: Fields, family: str, kinds: tuple[str, ...]) -> bool:
     if family in _STATE_FAMILIES or text.find(*_STATE_KEYS) is not None:
         return True
-    if any("linear" in kind_ or "mamba" in kind_ or "recurrent" in kind_ for kind_ in kinds):
+    if any(word in kind_ for kind_ in kinds for word in ("linear", "mamba", "recurrent", "conv")):
         return True
     pattern = text.data.get("attn_type_list")
     return pattern is not None and any(item != 1 for item in rows(pattern, text.name("attn_type_list")))
@@ -284,6 +288,12 @@ def _tower_bytes(top: Fields, key: str, hidden: int, family: str) -> int:
     else:
         parameters += width * hidden + hidden * hidden
     return 2 * parameters
+
+
+def _encoder_decoder(top: Fields) -> tuple[str, ...]:
+    if top.flag("is_encoder_decoder", default=False):
+        return ("it has an encoder with its own cross-attention cache, not modelled",)
+    return ()
 
 
 def _unpredicted(

@@ -202,7 +202,9 @@ def _limits(
     if options.gpu_memory_utilization is None:
         notes.append(f"gpu-memory-utilization 0.{percent}: the default of vLLM {engine.name}.")
     else:
-        percent = round(options.gpu_memory_utilization * 100)
+        percent = int(options.gpu_memory_utilization * 100 + 1e-6)
+        if percent < options.gpu_memory_utilization * 100 - 1e-6:
+            notes.append(f"gpu-memory-utilization is counted in whole percent: {percent} %.")
     limits = EngineLimits(
         max_model_len=length,
         max_num_seqs=options.max_num_seqs or seqs,

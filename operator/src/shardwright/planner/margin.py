@@ -24,7 +24,8 @@ NEWER_ENGINE_SHARE = 0.005
 on."""
 
 MEASURED_FAMILIES = frozenset({
-    "llama", "mistral", "mistral3", "mixtral", "qwen2", "qwen2_moe", "qwen2_5_vl", "qwen3", "qwen3_moe",
+    "llama", "mistral", "mistral3", "mixtral", "qwen2", "qwen2_moe", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3",
+    "qwen3_moe",
     "qwen3_vl_text", "qwen3_vl_moe_text", "gemma", "gemma2", "gemma3", "gemma3_text", "granite", "phi",
     "phi3", "gpt_oss", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_vl", "minimax_m2",
 })  # fmt: skip

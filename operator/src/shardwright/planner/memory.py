@@ -48,7 +48,7 @@ class _Account:
     margin: float
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def estimate(request: MemoryRequest) -> MemoryEstimate:
     """Return the memory bill and verdict of an arrangement.
 
