@@ -338,7 +338,7 @@ def accepts(terms: list[dict[str, Any]], labels: dict[str, str]) -> bool:
         ({"nvidia.com/gpu.count": "8"}, False),
         ({"nvidia.com/gpu.sharing-strategy": "time-slicing"}, False),
         ({"nvidia.com/gpu.sharing-strategy": "none"}, True),
-        ({"nvidia.com/mig.strategy": "single"}, False),
+        ({"nvidia.com/mig.strategy": "single"}, True),
         ({"nvidia.com/gpu.product": "NVIDIA-RTX-A6000-SHARED"}, False),
         ({"nvidia.com/gpu.product": "RTX-A6000"}, True),
         ({"nvidia.com/gpu.memory": "46068"}, False),

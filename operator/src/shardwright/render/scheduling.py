@@ -18,7 +18,6 @@ from shardwright.topology.nodes import (
     COUNT_LABEL,
     DRIVER_LABELS,
     MEMORY_LABEL,
-    MIG_STRATEGY_LABEL,
     PRODUCT_LABEL,
     SHARING_LABEL,
 )
@@ -104,10 +103,8 @@ def _requirements(plan: Plan) -> list[JsonObject]:
         counts += range(plan.most_node_gpus + 1, MOST_NODE_GPUS + 1)
     if counts:
         found.append({"key": COUNT_LABEL, "operator": "NotIn", "values": [str(count) for count in counts]})
-    found += [
-        {"key": SHARING_LABEL, "operator": "NotIn", "values": ["mps", "time-slicing"]},
-        {"key": MIG_STRATEGY_LABEL, "operator": "NotIn", "values": ["single"]},
-    ]
+    # Not mig.strategy: the GPU operator sets it to single on nodes whose GPUs are whole, too.
+    found.append({"key": SHARING_LABEL, "operator": "NotIn", "values": ["mps", "time-slicing"]})
     return found
 
 

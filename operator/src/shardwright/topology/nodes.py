@@ -16,7 +16,6 @@ COUNT_LABEL = "nvidia.com/gpu.count"
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
-MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
 AMD_PRODUCT_LABEL = "amd.com/gpu.product-name"
 AMD_MEMORY_LABEL = "amd.com/gpu.vram"
 DRIVER_LABELS = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
@@ -79,7 +78,8 @@ def _selector_miss(node: NodeFacts, selector: Mapping[str, str] | None) -> str:
 def _sharing(labels: Mapping[str, str]) -> tuple[Exclusion, str] | None:
     """Time-slicing, MPS and MIG hand out parts of GPUs: their count is not a count of GPUs."""
     product = labels.get(PRODUCT_LABEL, "")
-    if "-MIG-" in product or labels.get(MIG_STRATEGY_LABEL) == "single":
+    # mig.strategy says nothing: the GPU operator sets it to single on nodes whose GPUs are whole, too.
+    if "-MIG-" in product:
         return Exclusion.MIG, (
             f"its GPUs are split by MIG ({PRODUCT_LABEL}={product}); a plan needs whole GPUs: set "
             "nvidia.com/mig.config=all-disabled on the node"
