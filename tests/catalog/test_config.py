@@ -244,7 +244,7 @@ KEYS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))
 def test_any_config_is_read_or_refused_by_name(changes):
     with suppress(CatalogError):
@@ -252,7 +252,7 @@ def test_any_config_is_read_or_refused_by_name(changes):
         assert model.num_attention_heads % model.num_kv_heads == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(["quant_method", "bits", "group_size", "config_groups", "weight_block_size",
                                         "quant_algo", "ignore", "load_in_4bit", "format"]),
                        JSON | st.sampled_from(["fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes", "modelopt"]),

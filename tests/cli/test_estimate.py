@@ -192,7 +192,7 @@ def test_unknown_command_and_help(capsys):
     assert "estimate" in capsys.readouterr().out
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["tp", "pp", "dp", "ep", "quantization", "max_model_len", "max_num_seqs", "engine_version",

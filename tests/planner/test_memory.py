@@ -53,7 +53,7 @@ def with_limits(request, **limits):
     return replace(request, limits=replace(request.limits, **limits))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(REQUESTS)
 def test_more_tensor_parallelism_never_means_more_weights(request):
     split = request.parallelism
@@ -66,7 +66,7 @@ def test_more_tensor_parallelism_never_means_more_weights(request):
         assert twice <= once
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(REQUESTS)
 def test_more_context_never_means_more_concurrency_and_a_fit_stays_one_when_it_shrinks(request):
     answer = estimate(request)
@@ -76,7 +76,7 @@ def test_more_context_never_means_more_concurrency_and_a_fit_stays_one_when_it_s
         assert answer.verdict is Verdict.FITS
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(REQUESTS)
 def test_promise_is_below_the_prediction_and_the_bill_adds_up(request):
     answer = estimate(request)
@@ -90,7 +90,7 @@ def test_promise_is_below_the_prediction_and_the_bill_adds_up(request):
     assert answer.coverage
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(REQUESTS)
 def test_verdict_is_what_the_figures_say(request):
     answer = estimate(request)

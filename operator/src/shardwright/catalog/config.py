@@ -6,6 +6,7 @@ invents a dimension: what is missing is an error that names the field.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from shardwright.catalog import quantization
 from shardwright.catalog.errors import CatalogError
@@ -52,9 +53,7 @@ def architecture_from_config(
     dimensions. Raises CatalogError naming the field that is missing, of the wrong kind or impossible.
     """
     top = Fields(config)
-    text = next((inner for key in _TEXT if (inner := top.inside(key)) is not None), top)
-    if text is not top and (deeper := text.inside("text_config")) is not None:
-        text = deeper
+    text = _language_model(top)
     family = text.text("model_type", top.text("model_type", "unknown"))
     heads = text.integer("num_attention_heads", "n_head", "n_heads", high=4096)
     hidden = text.integer("hidden_size", "n_embd", "d_model", "dim", high=1 << 20)
@@ -63,7 +62,7 @@ def architecture_from_config(
     mla = _mla(text)
     attention, window, full = _attention(text, family, layers, mla)
     checkpoint = _quantization(top, text)
-    return ModelArchitecture(
+    found = ModelArchitecture(
         model_id=model_id,
         family=family,
         num_layers=layers,
@@ -74,19 +73,12 @@ def architecture_from_config(
         head_dim=_head_dim(text, hidden, heads),
         vocab_size=_either(top, text, "vocab_size", "padded_vocab_size"),
         max_position_embeddings=_context(top, text),
-        tie_word_embeddings=_tied(top, text, family),
         attention=attention,
         sliding_window=window,
         num_full_attention_layers=full,
         moe=moe,
         mla=mla,
         quantization=checkpoint,
-        multimodal=any(top.data.get(key) is not None for key in _TOWERS),
-        gated_mlp=family not in _UNGATED,
-        attention_bias=text.flag("attention_bias", default=family in _BIASED),
-        rotary_dim=_rotary_dim(text, hidden, heads),
-        rotary_cache_positions=_rotary_positions(top, text),
-        tower_bytes=sum(_tower_bytes(top, key, hidden, family) for key in _TOWERS),
         checkpoint_bytes=weight_bytes,
         weights_from_checkpoint=weight_bytes is not None,
         unpredicted=(
@@ -94,6 +86,29 @@ def architecture_from_config(
             *_encoder_decoder(top),
         ),
         source="config.json",
+    )
+    return _with_details(found, top, text)
+
+
+def _language_model(top: Fields) -> Fields:
+    """The object that describes the language model: the config itself, or one nested in it."""
+    text = next((inner for key in _TEXT if (inner := top.inside(key)) is not None), top)
+    deeper = None if text is top else text.inside("text_config")
+    return text if deeper is None else deeper
+
+
+def _with_details(found: ModelArchitecture, top: Fields, text: Fields) -> ModelArchitecture:
+    """Add what changes weights by little: tied matrices, biases, rotary cache, tower."""
+    family, hidden = found.family, found.hidden_size
+    return replace(
+        found,
+        tie_word_embeddings=_tied(top, text, family),
+        multimodal=any(top.data.get(key) is not None for key in _TOWERS),
+        gated_mlp=family not in _UNGATED,
+        attention_bias=text.flag("attention_bias", default=family in _BIASED),
+        rotary_dim=_rotary_dim(text, hidden, found.num_attention_heads),
+        rotary_cache_positions=_rotary_positions(top, text),
+        tower_bytes=sum(_tower_bytes(top, key, hidden, family) for key in _TOWERS),
     )
 
 

@@ -58,38 +58,43 @@ def estimate(request: MemoryRequest) -> MemoryEstimate:
     total = request.visible_gib if request.visible_gib is not None else visible_gib(request.gpu)
     budget = total * request.limits.gpu_memory_utilization_percent / 100
     known = coverage(request, budget)
-    non_torch, graphs = _non_torch_gib(request), _graph_gib(request)
-    subtracted = graphs if request.engine.subtracts_cuda_graphs else 0.0
-    bills = [_stage(request, stage, budget - non_torch - subtracted) for stage in _stages(request)]
-    worst = min(bills, key=lambda bill: (bill.tokens, bill.pool))
-    promised = max(0.0, worst.pool - known.margin_gib) * GIB
-    model, limits = request.architecture, request.limits
-    tensor = request.parallelism.tensor
+    account = _Account(
+        total=total,
+        budget=budget,
+        non_torch=_non_torch_gib(request),
+        graphs=_graph_gib(request),
+        margin=known.margin_gib,
+    )
+    subtracted = account.graphs if request.engine.subtracts_cuda_graphs else 0.0
+    available = budget - account.non_torch - subtracted
+    bills = [_stage(request, stage, available) for stage in _stages(request)]
+    return _answer(request, known, account, min(bills, key=lambda bill: (bill.tokens, bill.pool)))
+
+
+def _answer(request: MemoryRequest, known: Coverage, account: _Account, worst: _Stage) -> MemoryEstimate:
+    """Judge the stage that holds the fewest tokens."""
+    model, limits, tensor = request.architecture, request.limits, request.parallelism.tensor
+    promised = max(0.0, worst.pool - account.margin) * GIB
     _, promised_tokens = kv.pool_tokens(model, tensor, worst.stage, limits, promised)
     need = kv.request_bytes(model, tensor, worst.stage, limits, limits.max_model_len)
-    room = _room_outside_gib(request, total, graphs)
-    verdict = _verdict(request, worst.pool, promised >= need, room)
+    room = _room_outside_gib(request, account.total, account.graphs)
     return MemoryEstimate(
-        verdict=verdict,
+        verdict=_verdict(request, worst.pool, promised >= need, room),
         coverage=_phrase(model, known),
         covered=known.covered and not model.unpredicted,
-        visible_gib=total,
+        visible_gib=account.total,
         weights_gib_per_gpu=worst.weights,
         activation_gib=worst.activation,
-        non_torch_gib=non_torch,
-        cuda_graph_gib=graphs,
-        margin_gib=known.margin_gib,
+        non_torch_gib=account.non_torch,
+        cuda_graph_gib=account.graphs,
+        margin_gib=account.margin,
         kv_cache_gib_per_gpu=worst.pool,
         kv_tokens=worst.tokens,
         promised_kv_tokens=promised_tokens,
         max_concurrency=worst.concurrency,
         kv_bytes_per_token_per_gpu=need / limits.max_model_len,
         largest_model_len=kv.longest_request(model, tensor, worst.stage, limits, promised),
-        bill=_bill(
-            request,
-            _Account(total=total, budget=budget, non_torch=non_torch, graphs=graphs, margin=known.margin_gib),
-            worst,
-        ),
+        bill=_bill(request, account, worst),
         notes=_notes(request, known, worst.pool, need / GIB, room),
     )
 
