@@ -91,7 +91,7 @@ def architecture_from_config(
 
 
 def _language_model(top: Fields) -> Fields:
-    """The object that describes the language model: the config itself, or one nested in it."""
+    """Return the object of the language model: the config itself, or one nested in it."""
     text = next((inner for key in _TEXT if (inner := top.inside(key)) is not None), top)
     deeper = None if text is top else text.inside("text_config")
     return text if deeper is None else deeper
