@@ -3,6 +3,7 @@
 tests/install holds the files against each other; this holds what comes out of them.
 """
 
+import argparse
 import os
 import subprocess
 from itertools import product
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from harness import binaries
+from shardwright.cli import run
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "shardwright"
@@ -189,11 +191,22 @@ def test_arguments_say_where_to_work() -> None:
         result: list[str] = pod["containers"][0]["args"]
         return result
 
-    base = ["run", "--metrics-port", "8080"]
+    base = ["run", "--metrics-port", "8080", "--log-level", "info", "--log-format", "text"]
     assert arguments() == base
     assert arguments("scope=Namespaced") == [*base, "--namespace", "system"]
     assert arguments(*NAMESPACED) == [*base, "--namespace", "team-a", "--namespace", "team-b"]
     assert arguments(*DECLARED)[-2:] == ["--pool-config-map", "system/gpu-pool"]
+    assert arguments("log.level=debug", "log.format=json")[-3::2] == ["debug", "json"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_operator_understands_its_arguments(profile: str) -> None:
+    parser = argparse.ArgumentParser()
+    run.add_parser(parser.add_subparsers())
+    pod = only(render(*PROFILES[profile]), "Deployment")["spec"]["template"]["spec"]
+    options = parser.parse_args(pod["containers"][0]["args"])
+    assert options.metrics_port == pod["containers"][0]["ports"][0]["containerPort"]
+    assert options.pool_config_map in {None, ("system", "gpu-pool"), ("infra", "gpu-pool")}
 
 
 def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:

@@ -127,8 +127,8 @@ def test_two_namespaced_releases_live_side_by_side(cluster: Cluster, namespace: 
     install(cluster, namespace, "scope=Namespaced")
     install(cluster, other, "scope=Namespaced", "crds.install=false")
     for place, elsewhere in ((namespace, other), (other, namespace)):
-        assert allowed(cluster, place, "get", "llmservices.shardwright.dev", place)
-        assert not allowed(cluster, place, "get", "llmservices.shardwright.dev", elsewhere)
+        assert allowed(cluster, place, "list", "llmservices.shardwright.dev", place)
+        assert not allowed(cluster, place, "list", "llmservices.shardwright.dev", elsewhere)
     cluster.api.delete(f"/api/v1/namespaces/{other}")
 
 

@@ -85,7 +85,7 @@ def test_the_resources_are_those_that_the_adapter_knows():
 
 def test_what_must_never_be_granted():
     # The resource belongs to its users: the operator writes its status and nothing else of it.
-    assert verbs_of("llmservices") == {"get", "list", "watch"}
+    assert verbs_of("llmservices") == {"list", "watch"}
     assert verbs_of("llmservices/status") == {"patch"}
     assert not verbs_of("llmservices/finalizers")
     # A list or watch returns the values.
