@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
 
 from api.cases import RULES, SCHEMA, RuleCase, SchemaCase, service
+from api.strategies import SPECS
 from harness.api import ApiError
 from harness.cluster import Cluster, CommandError
 from harness.waiting import wait_until
@@ -115,6 +117,38 @@ def test_types_and_bounds_are_refused(ask: Answer, case: SchemaCase) -> None:
     assert offline(raw) == [case.at]
 
 
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+@given(spec=SPECS)
+def test_random_specs_are_judged_alike_here_and_offline(ask: Answer, spec: Json) -> None:
+    raw = {**service({}), "spec": spec}
+    # The server reports one refusal more than once where a rule sits on several items.
+    assert {field.removeprefix("<nil>") for field, _ in ask(raw)} == set(offline(raw))
+
+
+def test_the_largest_lists_stay_within_the_cost_limits(ask: Answer) -> None:
+    words = ["-" + "x" * 2047] * 64
+    env = [{"name": f"{'V' * 120}{index}", "value": "x" * 4096} for index in range(64)]
+    labels = {f"{'e' * 240}.example/{'k' * 55}{index}": "v" * 63 for index in range(32)}
+    tolerations = [{"key": f"k{index}", "operator": "Exists", "effect": "NoSchedule"} for index in range(16)]
+    raw = service(
+        {
+            "engine": {"args": words, "env": env},
+            "pool": {"nodeSelector": labels, "tolerations": tolerations},
+            "model": {"variants": [{"id": f"a/{index}"} for index in range(8)]},
+        }
+    )
+    assert ask(raw) == []
+
+
 def test_without_strict_validation_an_unknown_field_is_dropped_with_a_warning(
     served: Cluster, namespace: str
 ) -> None:
@@ -181,6 +215,8 @@ def test_columns(served: Cluster, namespace: str) -> None:
         f"{path}/chat/status",
         {"status": {"conditions": [condition], "readySummary": "2/3", "endpoint": "http://chat/v1"}},
     )
+    # An unknown short name makes kubectl read the server's resources again; an unknown category does not.
+    assert "chat" in served.kubectl("-n", namespace, "get", "lsvc")
     head, row = served.kubectl("-n", namespace, "get", "llm").splitlines()
     assert head.split() == ["NAME", "READY", "REPLICAS", "PLAN", "REASON", "AGE"]
     assert row.split()[:4] == ["chat", "False", "2/3", "Starting"]

@@ -2,59 +2,17 @@
 
 import json
 import re
-import string
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardwright.api.crd import structural
+from api.strategies import SPECS
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.parse import InvalidSpec, broken_rules, parse_service
 from shardwright.api.problems import Problem
 from shardwright.api.support import unimplemented
-
-SCHEMA = structural(LLMServiceSpec)
-
-
-def values(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Values that types and bounds of a structural schema allow, small ones; the rules may still refuse them."""
-    if "enum" in schema:
-        return st.sampled_from(schema["enum"])
-    match schema["type"]:
-        case "integer":
-            return st.integers(schema["minimum"], min(schema["maximum"], schema["minimum"] + 50))
-        case "boolean":
-            return st.booleans()
-        case "string":
-            pattern = schema.get("pattern")
-            text = (
-                st.from_regex(pattern, fullmatch=True, alphabet=string.printable)
-                if pattern
-                else st.text("ab-.")
-            )
-            longest = min(schema["maxLength"], 40)
-            return text.filter(lambda t: schema.get("minLength", 0) <= len(t) <= longest and "\n" not in t)
-        case "array":
-            keys = schema.get("x-kubernetes-list-map-keys")
-            return st.lists(
-                values(schema["items"]),
-                min_size=schema.get("minItems", 0),
-                max_size=2,
-                unique_by=(lambda item: tuple(item[key] for key in keys)) if keys else None,
-            )
-    if "additionalProperties" in schema:
-        names = st.from_regex(r"[a-z]{1,5}(/[a-z]{1,5})?", fullmatch=True)
-        return st.dictionaries(names, values(schema["additionalProperties"]), max_size=2)
-    if "x-kubernetes-preserve-unknown-fields" in schema:
-        return st.just({"metadata": {"labels": {"a": "b"}}})
-    properties = {name: values(child) for name, child in schema["properties"].items()}
-    required = set(schema.get("required", ()))
-    return st.fixed_dictionaries(
-        {name: child for name, child in properties.items() if name in required},
-        optional={name: child for name, child in properties.items() if name not in required},
-    )
 
 
 def parse(spec: Any) -> tuple[LLMServiceSpec | None, list[Problem]]:
@@ -71,7 +29,7 @@ def parse(spec: Any) -> tuple[LLMServiceSpec | None, list[Problem]]:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-@given(values(SCHEMA))
+@given(SPECS)
 def test_what_the_schema_allows_the_models_take_and_give_back(spec):
     model = LLMServiceSpec.model_validate(spec, strict=True)
     printed = model.model_dump(mode="json", by_alias=True, exclude_none=True)

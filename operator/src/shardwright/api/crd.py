@@ -11,7 +11,6 @@ would pass), and a numeric `exclusiveMinimum` makes the whole object undecodable
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from shardwright.api.base import ApiModel
@@ -105,22 +104,22 @@ def _root_schema() -> Schema:
     }
 
 
-def structural(model: type[BaseModel]) -> Schema:
+def structural(model: type[ApiModel]) -> Schema:
     """Build the structural schema of one model. Raises SchemaError for a type that has none."""
     _, raw = models_json_schema([(model, "validation")], by_alias=True)
     models = {cls.__name__: cls for cls in models_below(model)}
     return _Converter(raw["$defs"], models).convert({"$ref": f"#/$defs/{model.__name__}"}, ())
 
 
-def models_below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+def models_below(model: type[ApiModel]) -> Iterator[type[ApiModel]]:
     """Iterate over `model` and all models in its fields, each once, in the order of the fields."""
-    seen: dict[type[BaseModel], None] = {}
+    seen: dict[type[ApiModel], None] = {}
     _collect(model, seen)
     return iter(seen)
 
 
-def _collect(annotation: object, seen: dict[type[BaseModel], None]) -> None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _collect(annotation: object, seen: dict[type[ApiModel], None]) -> None:
+    if isinstance(annotation, type) and issubclass(annotation, ApiModel):
         if annotation not in seen:
             seen[annotation] = None
             for field in annotation.model_fields.values():
@@ -130,13 +129,11 @@ def _collect(annotation: object, seen: dict[type[BaseModel], None]) -> None:
         _collect(argument, seen)
 
 
-def _sentence(model: type[BaseModel]) -> str:
+def _sentence(model: type[ApiModel]) -> str:
     return " ".join((model.__doc__ or "").split())
 
 
-def _validations(model: type[BaseModel]) -> list[Schema]:
-    if not issubclass(model, ApiModel):
-        return []
+def _validations(model: type[ApiModel]) -> list[Schema]:
     return [
         {"rule": rule.rule, "message": rule.message} | ({"fieldPath": f".{rule.field}"} if rule.field else {})
         for rule in model.cel_rules
@@ -146,7 +143,7 @@ def _validations(model: type[BaseModel]) -> list[Schema]:
 class _Converter:
     """One pass over pydantic's schema; `path` leads from the root, for messages and against recursion."""
 
-    def __init__(self, defs: Mapping[str, Schema], models: Mapping[str, type[BaseModel]]) -> None:
+    def __init__(self, defs: Mapping[str, Schema], models: Mapping[str, type[ApiModel]]) -> None:
         self._defs = defs
         self._models = models
 

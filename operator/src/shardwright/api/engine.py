@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from shardwright.api.base import ApiModel, CelRule, Name, SecretKeyRef, Text, Word, keyed_by
-from shardwright.api.flags import OWNED_ENV, OWNED_FLAGS, OwnedFlags, alternatives
+from shardwright.api.flags import OWNED_ENV, OWNED_FLAGS, OwnedFlags
 
 Percent = Annotated[int, Field(ge=10, le=98)]
 Version = Annotated[str, Field(min_length=3, max_length=32, pattern=r"^\d+\.\d+\.\d+([-.+a-z0-9]*)?$")]
@@ -17,12 +17,14 @@ _SECRET_NAME = re.compile(r"(?i)(_token|_key|_secret|_password)\Z")
 
 
 def _args_rule(owned: OwnedFlags) -> CelRule:
-    given = re.compile(rf"({alternatives(owned)})(=|\Z)")
+    # vLLM reads `_` in a flag as `-`. A list of words, because a pattern over 64 long arguments would exceed
+    # the API server's cost limit for one object.
+    words = ", ".join(f"'{flag}'" for flag in owned.flags)
     return CelRule(
-        f"!has(self.args) || !self.args.exists(a, a.matches('^({alternatives(owned)})(=|$)'))",
+        f"!has(self.args) || !self.args.exists(a, a.split('=', 2)[0].replace('_', '-') in [{words}])",
         f"the plan owns {', '.join(flag for flag in owned.flags if flag.startswith('--'))} in engine.args: "
         f"{owned.instead}",
-        lambda s: not any(given.match(arg) for arg in s.args or ()),
+        lambda s: not any(arg.split("=", 1)[0].replace("_", "-") in owned.flags for arg in s.args or ()),
         "args",
     )
 

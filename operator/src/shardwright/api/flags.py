@@ -65,7 +65,6 @@ OWNED_FLAGS: Final[tuple[OwnedFlags, ...]] = (
             "--no-data-parallel-external-lb",
             "-dpe",
             "--data-parallel-multi-port-external-lb",
-            "--no-data-parallel-multi-port-external-lb",
             "-dpm",
             "--data-parallel-supervisor-port",
         ),
@@ -73,7 +72,12 @@ OWNED_FLAGS: Final[tuple[OwnedFlags, ...]] = (
     ),
     OwnedFlags(("--max-model-len",), "write spec.model.maxContextTokens"),
     OwnedFlags(
-        ("--gpu-memory-utilization", "--kv-cache-memory-bytes", "--num-gpu-blocks-override"),
+        (
+            "--gpu-memory-utilization",
+            "--device-memory-utilization",
+            "--kv-cache-memory-bytes",
+            "--num-gpu-blocks-override",
+        ),
         "write spec.engine.gpuMemoryUtilizationPercent",
     ),
     OwnedFlags(
@@ -150,8 +154,3 @@ OWNED_ENV: Final = (
     "HUGGING_FACE_HUB_TOKEN",
 )
 """Environment of the engine container that the operator sets, or that would contradict the plan."""
-
-
-def alternatives(owned: OwnedFlags) -> str:
-    """Join the flags as a regular expression (RE2); vLLM reads `_` in a long flag as `-`, so both match."""
-    return "|".join(flag[:2] + flag[2:].replace("-", "[-_]") for flag in owned.flags)

@@ -101,7 +101,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         "spec.routing.apiKeySecretRef",
-        "API keys are not checked yet; restrict access with a NetworkPolicy",
+        "no key is set from here yet; write engine.env with name VLLM_API_KEY and a secretRef",
         lambda s: bool(s.routing and s.routing.api_key_secret_ref),
     ),
     (
