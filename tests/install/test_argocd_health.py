@@ -1,9 +1,12 @@
 """Argo CD's health rule, run in the Lua version that Argo CD embeds (gopher-lua: Lua 5.1)."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
+
+from shardwright.api.reasons import ConditionType, Reason
 
 lua51 = pytest.importorskip("lupa.lua51", reason="needs the dev dependency lupa")
 
@@ -72,3 +75,13 @@ def test_the_message_carries_reason_and_sentence():
     assert health(condition("Placed", "False", "NoRoom", "team-b/chat holds 8 of 8 GPUs"))[1] == (
         "NoRoom: team-b/chat holds 8 of 8 GPUs"
     )
+
+
+def test_the_rules_speak_of_conditions_and_reasons_that_exist():
+    flux = (ROOT / "docs/gitops/flux-kustomization.yaml").read_text()
+    types = set(re.findall(r'is\("(\w+)"', SCRIPT)) | set(re.findall(r'conditions\["(\w+)"\]', SCRIPT))
+    types |= set(re.findall(r"c\.type == '(\w+)'", flux))
+    reasons = set(re.findall(r'reason == "(\w+)"', SCRIPT)) | set(re.findall(r"c\.reason == '(\w+)'", flux))
+    assert len(types) >= 5
+    assert types <= {kind.value for kind in ConditionType}
+    assert reasons == {Reason.SCALED_TO_ZERO.value}
