@@ -45,14 +45,16 @@ class Admission:
     metrics: Exposition
     clock: Callable[[], float]
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _failed: dict[ServiceKey, ClusterError] = field(default_factory=dict)
+    _deciding: set[ServiceKey] = field(default_factory=set)
+    """The batch in hand."""
+    _failed: dict[ServiceKey, Exception] = field(default_factory=dict)
 
     async def ensure(self, key: ServiceKey) -> None:
         """Return when `key` is decided for what is known now.
 
-        Raises ClusterError when its own references could not be checked.
+        Raises ClusterError when its own references could not be checked, and whatever deciding it raised.
         """
-        while key in self.dispatch.undecided:
+        while key in self.dispatch.undecided or key in self._deciding:
             async with self._lock:
                 if key in self.dispatch.undecided:
                     await self._batch()
@@ -63,14 +65,17 @@ class Admission:
 
     async def _batch(self) -> None:
         batch = [self.store.services[k] for k in self.dispatch.undecided if k in self.store.services]
-        self.dispatch.undecided.clear()
+        self._deciding = {entry.key for entry in batch}
+        self.dispatch.undecided.clear()  # whoever changes from here on is decided again
         try:
             resolved = await self._check(batch)
             ranked = sorted(batch, key=lambda e: (-resolved[e.key].priority, e.created_s, e.key))
             await self._decide(ranked, resolved)
         except BaseException:
-            self.dispatch.undecided.update(entry.key for entry in batch)
+            self.dispatch.undecided.update(self._deciding)
             raise
+        finally:
+            self._deciding = set()
 
     async def _check(self, batch: list[ServiceEntry]) -> dict[ServiceKey, Resolved]:
         """Check the references of those that may need a new plan, at most some at once."""
@@ -105,7 +110,10 @@ class Admission:
             if entry.key in self._failed or self.store.services.get(entry.key) is not entry:
                 continue
             with self.metrics.cpu("decide"):
-                self._decide_one(entry, resolved[entry.key])
+                try:
+                    self._decide_one(entry, resolved[entry.key])
+                except Exception as error:  # noqa: BLE001 -- raised to its own service; the others go on
+                    self._failed[entry.key] = error
             if loop.time() > until:
                 await asyncio.sleep(0)
                 until = loop.time() + SLICE_S
