@@ -64,6 +64,19 @@ def test_a_70b_takes_the_smallest_tensor_parallelism_in_an_island():
     assert planned(decision).within_island
 
 
+def test_an_island_anywhere_in_the_pool_comes_before_stages_elsewhere():
+    decision = decide(LLAMA_70B, shapes(*MIXED))
+    assert split(decision) == (H100, "TP4")  # as dear as TP8 on A100-40, but half the GPUs
+    found = reasons(decision)
+    assert found[f"{A100_40} TP8"] == "RankedLower"
+    assert found[f"{A6000} TP1·PP4"] == "Unvalidated"
+
+
+def test_one_gpu_anywhere_in_the_pool_comes_before_two_elsewhere():
+    decision = decide(QWEN_32B, shapes((H200, 8), (A100_40, 8)))
+    assert split(decision) == (H200, "TP1")
+
+
 def test_a_70b_on_larger_gpus_takes_fewer():
     assert split(decide(LLAMA_70B, shapes((H200, 8)))) == (H200, "TP2")
 
@@ -107,7 +120,9 @@ class TestWithoutLinks:
         assert (str(plan.parallelism), plan.within_island) == ("TP2", False)
 
     def test_prefer_takes_the_linked_product_when_there_is_one(self):
-        assert split(decide(QWEN_32B, shapes((A6000, 4), (A100_80, 8))))[1] in {"TP1", "TP2", "TP1·PP2"}
+        decision = decide(QWEN_32B, shapes((A6000, 4), (A100_40, 8)))
+        assert split(decision) == (A100_40, "TP4")
+        assert reasons(decision)[f"{A6000} TP1·PP2"] == "Unvalidated"
         plan = planned(decide(QWEN_32B, shapes((L40S, 4), (A100_80, 8))))
         assert (plan.product.label, plan.within_island) == (A100_80, True)
 

