@@ -106,6 +106,23 @@ def test_a_pod_that_leaves_holds_its_gpus_until_it_is_gone():
     assert book.request(claim("a"), 1.0).granted == 1
 
 
+def test_a_pod_that_has_ended_is_no_longer_bound():
+    book = ledger(node("n1", gpus=1))
+    book.request(claim("a"), 0.0)
+    book.set_pod(bound("a-1", "n1", owner="a"))
+    book.set_pod(bound("a-1", "n1", owner="a", phase="Failed"))
+    assert (book.allocation(("team", "a"), "r1").bound, book.free("n1").gpus) == (0, 1)
+
+
+def test_a_nomination_that_moves_frees_the_first_node():
+    book = ledger(node("n1", gpus=1), node("n2", gpus=1))
+    for where in ("n1", "n2"):
+        raw = pod("p", "", 1)
+        raw["status"]["nominatedNodeName"] = where
+        book.set_pod(pod_facts(raw))
+    assert (book.free("n1").gpus, book.free("n2").gpus) == (1, 0)
+
+
 def test_reservations_expire_and_go_to_whoever_ranks_first():
     book = ledger(node("n1", gpus=1), hold_seconds=60)
     book.request(claim("a", created=2), 0.0)

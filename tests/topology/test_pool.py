@@ -34,7 +34,6 @@ def pool(nodes, pods=(), ignore_owner=None, **spec):
         (node("n", labels={"nvidia.com/gpu.replicas": "4"}), {}, Exclusion.SHARED, "nvidia.com/gpu.replicas=4"),
         (node("n", H100 + "-SHARED"), {}, Exclusion.SHARED, "shared"),
         (node("n", H100 + "-MIG-1g.10gb"), {}, Exclusion.MIG, "nvidia.com/mig.config=all-disabled"),
-        (node("n", labels={"nvidia.com/mig.strategy": "single"}), {}, Exclusion.MIG, "MIG"),
         (node("n", labels={"nvidia.com/mig-1g.10gb.count": "7"}), {}, Exclusion.MIG, "MIG"),
         (node("n", cordoned=True), {}, Exclusion.CORDONED, "kubectl uncordon"),
         (node("n", ready=False), {}, Exclusion.NOT_READY, "Ready"),
@@ -73,6 +72,11 @@ def test_a_toleration_of_another_effect_does_not_help():
         [node("n", taints=taint)], tolerations=[{"key": "team", "operator": "Exists", "effect": "NoSchedule"}]
     )
     assert found.excluded[0].reason is Exclusion.TAINTED
+
+
+def test_a_mig_strategy_alone_excludes_nothing():
+    # The GPU operator sets it on nodes whose GPUs are whole, too.
+    assert len(pool([node("n", labels={"nvidia.com/mig.strategy": "single"})]).nodes) == 1
 
 
 def test_nodes_without_gpus_are_not_mentioned():

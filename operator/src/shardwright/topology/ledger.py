@@ -63,13 +63,20 @@ class Ledger:
                 self._changed.add(key[:2])
 
     def set_pod(self, pod: PodFacts) -> None:
-        """Take note of a pod. A newly bound one of ours takes the place of a reservation of its revision."""
+        """Take note of a pod. A newly bound one of ours takes the place of a reservation of its revision.
+
+        A pod that asks for nothing, as one that has ended does, holds nothing and is forgotten.
+        """
         before = self._pods.get((pod.namespace, pod.name))
         if before == pod:
             return
         if before is not None:
             self._forget(before)
-        if not pod.node:
+            if before.node != pod.node:
+                self._refresh(before.node)
+        if not pod.node or pod.requests == _NOTHING:
+            if before is not None:
+                self._refresh(before.node)
             return
         key = (pod.namespace, pod.name)
         self._pods[key] = pod
