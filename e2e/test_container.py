@@ -10,10 +10,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+
+from harness.cluster import Cluster, free_ports
+from harness.waiting import wait_until
+from operator_process import NAMESPACE, OperatorProcess, render_chart
 
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", "/proc")
@@ -89,6 +96,13 @@ def pip(target: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "pip", "--python", python, "install", *options, *arguments]
 
 
+def image_environment() -> list[str]:
+    """Read what the Containerfile sets, except PATH, which is this machine's."""
+    lines = (ROOT / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+    (words,) = (line.split()[1:] for line in lines if line.startswith("ENV "))
+    return [word for word in words if not word.startswith("PATH=")]
+
+
 @pytest.fixture(scope="module")
 def contained(work: Path, installed: Path) -> list[str]:
     """Give the beginning of a command that runs in the container's stead."""
@@ -116,7 +130,7 @@ def contained(work: Path, installed: Path) -> list[str]:
         *shown,
         "--",
     ]
-    return [*start, "env", "-i", "PATH=/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE=1"]
+    return [*start, "env", "-i", "PATH=/usr/bin:/bin", *image_environment()]
 
 
 def test_the_environment_holds_the_lock_file_and_us(installed: Path) -> None:
@@ -172,3 +186,51 @@ def test_the_catalogue_travels_with_the_wheel(contained: list[str], installed: P
     result = run([*contained, str(installed / "bin/shardwright"), *command, "-o", "json"])
     assert result.returncode == 0, result.stderr
     assert '"Fits"' in result.stdout
+
+
+@pytest.mark.cluster
+def test_it_runs_as_the_chart_runs_it(
+    cluster: Cluster, contained: list[str], installed: Path, work: Path
+) -> None:
+    """Use the chart's own arguments and the login of a pod: token and CA in their files, address in variables."""
+    operator = OperatorProcess(cluster).install()
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{operator.account}/token"
+    token = cluster.api.post(path, request)["status"]["token"]
+    mounted = work / "root/var/run/secrets/kubernetes.io/serviceaccount"
+    mounted.mkdir(parents=True)
+    for name, text in (("token", token), ("ca.crt", cluster.ca_file.read_text()), ("namespace", NAMESPACE)):
+        (mounted / name).write_text(text)
+
+    rendered = render_chart(cluster, NAMESPACE)
+    deployment = next(manifest for manifest in rendered if manifest["kind"] == "Deployment")
+    port = str(free_ports("127.0.0.1", 1)[0])
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    server = urlsplit(cluster.server_url)
+    variables = [f"KUBERNETES_SERVICE_HOST={server.hostname}", f"KUBERNETES_SERVICE_PORT={server.port}"]
+    command = [*contained, *variables, str(installed / "bin/shardwright")]
+    log = work / "operator.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*command, *(port if argument == "8080" else argument for argument in arguments)], stderr=output
+        )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ready() -> bool:
+        assert process.poll() is None, log.read_text()
+        try:
+            with opener.open(f"http://127.0.0.1:{port}/readyz", timeout=2) as response:
+                return bool(response.status == 200)
+        except urllib.error.HTTPError as error:
+            error.close()  # 503: it starts
+            return False
+
+    try:
+        wait_until(ready, "the contained operator")
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert "\nUid:\t65532\t" in status
+        process.terminate()
+        assert process.wait(timeout=5) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()

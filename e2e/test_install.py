@@ -62,7 +62,7 @@ def service_path(namespace: str, name: str = "chat") -> str:
 
 
 def served(cluster: Cluster) -> None:
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{CRD_NAME}")
+    # Not `kubectl wait`: it fails on a CRD whose conditions are not there yet.
     wait_until(lambda: cluster.api.get("/apis/shardwright.dev/v1alpha1/llmservices"), "the resource")
 
 

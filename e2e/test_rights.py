@@ -176,9 +176,7 @@ def gone(probe: Callable[[], object]) -> bool:
 
 def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit_log: Path) -> None:
     cluster.apply(POD_MONITORS)
-    cluster.kubectl(
-        "wait", "--for=condition=Established", "--timeout=30s", "crd/podmonitors.monitoring.coreos.com"
-    )
+    wait_until(lambda: cluster.api.get("/apis/monitoring.coreos.com/v1/podmonitors"), "PodMonitors")
     cluster.apply(*nodes.demo_pool(), *referred(namespace))
     path = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/llmservices/chat"
     with OperatorProcess(cluster) as operator:
