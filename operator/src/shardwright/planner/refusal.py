@@ -141,31 +141,24 @@ def _binding(
         )
     if small := by_reason.get(CandidateReason.NODE_TOO_SMALL):
         return Reason.NODE_RESOURCES_TOO_SMALL, f"{small[0].arrangement}: {small[0].message}"
-    if linked := by_reason.get(CandidateReason.BEYOND_ISLAND):
-        policy = (
-            "; pool.interconnect.policy PreferNVLink or Any would let tensor parallelism try PCIe"
-            if len(linked) + len(by_reason.get(CandidateReason.WEIGHTS_DO_NOT_FIT, ())) > 0
-            else ""
+    if unlinked := by_reason.get(CandidateReason.BEYOND_ISLAND):
+        least = min(unlinked, key=lambda c: (c.parallelism.gpus, c.arrangement))
+        return Reason.DOES_NOT_FIT, (
+            f"{least.arrangement}: {least.message}; write PreferNVLink or Any to let its ranks talk over PCIe"
         )
-    else:
-        policy = ""
     groups = [s.group for s in surveys if s.group is not None]
     if groups:
         smallest = min(groups, key=lambda c: (c.parallelism.gpus, c.arrangement))
-        return Reason.NEEDS_MULTI_NODE, f"{smallest.model_id}: {smallest.message}{policy}"
+        return Reason.NEEDS_MULTI_NODE, f"{smallest.model_id}: {smallest.message}"
     memory = [c for c in candidates if c.reason in _MEMORY]
     if memory:
         closest = min(memory, key=lambda c: (c.gib_short, c.parallelism.gpus, c.arrangement))
         return Reason.DOES_NOT_FIT, (
-            f"closest is {closest.arrangement}, {closest.gib_short:.1f} GiB a GPU short: "
-            f"{closest.message}. A shorter "
-            "model.maxContextTokens, a quantised checkpoint in model.variants, or larger GPUs would "
-            f"help{policy}"
+            f"closest is {closest.arrangement}: {closest.message}. A shorter model.maxContextTokens, "
+            "a quantised checkpoint in model.variants, or larger GPUs would help"
         )
     for candidate_reason, reason in _OUTRIGHT.items():
         if found := by_reason.get(candidate_reason):
             return reason, f"{found[0].arrangement}: {found[0].message}"
-    if policy:
-        return Reason.DOES_NOT_FIT, by_reason[CandidateReason.BEYOND_ISLAND][0].message + policy
     first = candidates[0] if candidates else None
     return Reason.DOES_NOT_FIT, first.message if first else "no arrangement is possible on these nodes"

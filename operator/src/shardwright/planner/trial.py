@@ -124,15 +124,17 @@ def judge(question: Question, model: ModelChoice, offer: Offer, parallelism: Par
             f"{parallelism.gpus} GPUs are more than a node has ({offer.node_gpus})",
         )  # fmt: skip
     within = parallelism.tensor <= max(1, offer.island_gpus)
+    outcome = _by_memory_class(question, model, offer, parallelism, within=within)
+    if isinstance(outcome, Candidate):
+        return outcome
     if not within and question.policy == "RequireNVLink":
+        linked = max(1, offer.island_gpus)
         return failure(
             model, offer, parallelism, CandidateReason.BEYOND_ISLAND,
-            f"{parallelism.tensor} ranks are more than are linked for certain "
-            f"({max(1, offer.island_gpus)}), and "
+            f"it fits, but only {linked} of its {parallelism.tensor} ranks are linked for certain, and "
             "pool.interconnect.policy is RequireNVLink",
         )  # fmt: skip
-    outcome = _by_memory_class(question, model, offer, parallelism, within=within)
-    return outcome if isinstance(outcome, Candidate) else _affordable(question, outcome)
+    return _affordable(question, outcome)
 
 
 def judge_group(question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism) -> bool:
