@@ -156,7 +156,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     options.foreign_pods = 5 * options.services if options.foreign_pods is None else options.foreign_pods
     options.nodes = max(20, options.services // 2) if options.nodes is None else options.nodes
     options.changes = min(50, options.services // 2) if options.changes is None else options.changes
-    options.burst = min(100, options.services // 2) if options.burst is None else options.burst
+    options.burst = min(100, max(4, options.services // 8)) if options.burst is None else options.burst
     return options
 
 

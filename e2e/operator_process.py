@@ -57,6 +57,7 @@ class OperatorProcess:
     account: str = ""
     port: int = 0
     _process: Process | None = None
+    _kubeconfig: Path | None = None
 
     @property
     def log(self) -> Path:
@@ -111,9 +112,10 @@ class OperatorProcess:
         """Start it and do not wait."""
         if not self.account:
             self.install()
-        kubeconfig = self.cluster.service_account_kubeconfig(self.namespace, self.account)
+        if self._kubeconfig is None:
+            self._kubeconfig = self.cluster.service_account_kubeconfig(self.namespace, self.account)
         self.port = free_ports("127.0.0.1", 1)[0]
-        self._process = Process(self.log_name, self._command(), self.log, self._environment(kubeconfig))
+        self._process = Process(self.log_name, self._command(), self.log, self._environment(self._kubeconfig))
         self._process.start()
 
     def wait_ready(self, timeout_s: float = _READY_TIMEOUT_S) -> float:
