@@ -31,6 +31,14 @@ class RequestObserver(Protocol):
         ...
 
 
+class Applied(NamedTuple):
+    """What an apply left behind."""
+
+    live: JsonObject
+    created: bool
+    """The object did not exist before."""
+
+
 class _Call(NamedTuple):
     """One request. `verb` is what metrics call it."""
 
@@ -62,8 +70,8 @@ class Api:
         self._bucket = bucket
         self._observer = observer or _NoObserver()
 
-    async def apply(self, obj: JsonObject, *, force: bool = True) -> JsonObject:
-        """Server-side apply of a child, as manager `shardwright`; the live object.
+    async def apply(self, obj: JsonObject, *, force: bool = True) -> Applied:
+        """Server-side apply of a child, as manager `shardwright`.
 
         Raises Conflict (only without force), Invalid, Gone when the namespace is not there, Forbidden,
         Transient.
@@ -71,7 +79,10 @@ class Api:
         metadata = obj["metadata"]
         path = kind_of(obj).path(metadata.get("namespace"), metadata["name"])
         query = f"?fieldManager={FIELD_MANAGER}&force={'true' if force else 'false'}"
-        return await self._json(_Call("apply", kind_of(obj), "PATCH", path + query, dumps(obj), APPLY_TYPE))
+        answer = await self._checked(
+            _Call("apply", kind_of(obj), "PATCH", path + query, dumps(obj), APPLY_TYPE)
+        )
+        return Applied(loads(answer.body), answer.status == 201)
 
     async def apply_status(self, namespace: str, name: str, status: JsonObject, uid: str) -> JsonObject:
         """Server-side apply of an LLMService's status; the live object.
@@ -129,6 +140,12 @@ class Api:
             if not metadata.get("continue"):
                 return
             query["continue"] = metadata["continue"]
+
+    async def names(self, kind: Kind, namespace: str) -> set[str]:
+        """Get the names of all objects of a namespace, whoever made them."""
+        target = kind.collection(namespace)
+        found = await self._json(_Call("list_metadata", kind, "GET", target, accept=METADATA_LIST))
+        return {item["metadata"]["name"] for item in found["items"] or ()}
 
     async def versions(self, kind: Kind, namespace: str | None = None) -> dict[tuple[str, str], str]:
         """Get the resourceVersion of each object by (namespace, name), from the server's watch cache."""
@@ -193,6 +210,10 @@ class Api:
         return any(resource.get("name") == kind.plural for resource in found.get("resources", []))
 
     async def _json(self, call: _Call) -> JsonObject:
+        value: JsonObject = loads((await self._checked(call)).body)
+        return value
+
+    async def _checked(self, call: _Call) -> Response:
         if self._bucket is not None and (delay := self._bucket.delay_s()) > 0:
             await asyncio.sleep(delay)
         answer = await self._send(call)
@@ -202,8 +223,7 @@ class Api:
             if self._bucket is not None and error.retry_after_s:
                 self._bucket.block(error.retry_after_s)
             raise error
-        value: JsonObject = loads(answer.body)
-        return value
+        return answer
 
     async def _send(self, call: _Call) -> Response:
         started = time.monotonic()

@@ -7,6 +7,7 @@ responsive: a long batch yields.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +19,7 @@ from shardwright.api.support import unimplemented
 from shardwright.cluster.errors import ClusterError, Transient
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
+from shardwright.controller.apply import Applier
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.planning import Planning, Proposal, outcome, revisions_of, wanted_replicas
 from shardwright.controller.references import References, Resolved
@@ -32,6 +34,8 @@ SLICE_S: Final = 0.02
 """How long a batch may hold the loop."""
 CHECKS_AT_ONCE: Final = 16
 CHECK_TIMEOUT_S: Final = 5.0
+CENSUS_FROM: Final = 5
+"""New services in a namespace from which on its names are listed."""
 
 
 @dataclass(slots=True)
@@ -42,6 +46,7 @@ class Admission:
     planning: Planning
     dispatch: Dispatch
     references: References
+    applier: Applier
     metrics: Exposition
     clock: Callable[[], float]
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -71,11 +76,22 @@ class Admission:
             resolved = await self._check(batch)
             ranked = sorted(batch, key=lambda e: (-resolved[e.key].priority, e.created_s, e.key))
             await self._decide(ranked, resolved)
+            await self._count_names(batch)
         except BaseException:
             self.dispatch.undecided.update(self._deciding)
             raise
         finally:
             self._deciding = set()
+
+    async def _count_names(self, batch: list[ServiceEntry]) -> None:
+        """Where many services are new, one list of names is cheaper than a look at each."""
+        new = Counter(
+            entry.key.namespace for entry in batch if not self.store.children_of(entry.key) and entry.service
+        )
+        try:
+            await self.applier.take_census(ns for ns, count in new.items() if count >= CENSUS_FROM)
+        except ClusterError as error:
+            _LOG.debug("no census, each name is looked at error=%s", error)
 
     async def _check(self, batch: list[ServiceEntry]) -> dict[ServiceKey, Resolved]:
         """Check the references of those that may need a new plan, at most some at once."""

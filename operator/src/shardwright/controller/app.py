@@ -228,11 +228,11 @@ class Parts:
         dispatch = Dispatch(store, planning, queue, lambda key, entry: reconciler.forget(key, entry))  # noqa: PLW0108 -- it is made below
         store.listener = dispatch
         references = References(api, _clock)
-        admission = Admission(store, planning, dispatch, references, metrics, _clock)
+        applier = Applier(api, store, metrics, _clock)
+        admission = Admission(store, planning, dispatch, references, applier, metrics, _clock)
         instance = options.instance or platform.node()
         recorder = Recorder(api, clock=_clock, timestamp=_precise_now, instance=instance)
         reporter = Reporter(api, store, planning, recorder, metrics, _clock, _now)
-        applier = Applier(api, store, metrics)
         reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, _clock)
         return cls(api, store, planning, dispatch, queue, reconciler)
 

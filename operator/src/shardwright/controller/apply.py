@@ -5,18 +5,21 @@ controller. Never adopts an object, never removes one that is not ours, and neve
 says.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from shardwright.api.llmservice import KIND
 from shardwright.cluster.api import Api
 from shardwright.cluster.drift import desired_digest
-from shardwright.cluster.errors import Transient
+from shardwright.cluster.errors import Conflict, Transient
 from shardwright.cluster.facts import ChildFacts, ChildKey, ServiceEntry
 from shardwright.cluster.json import JsonObject
-from shardwright.cluster.kinds import BY_KIND
+from shardwright.cluster.kinds import BY_KIND, CHILD_KINDS
 from shardwright.cluster.store import Store
 from shardwright.metrics.exposition import Exposition
+
+CENSUS_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class Applier:
     api: Api
     store: Store
     metrics: Exposition
+    clock: Callable[[], float]
+    _census: dict[tuple[str, str], tuple[float, set[str]]] = field(default_factory=dict)
+    """Names by (kind, namespace), and until when they are believed."""
     _settled: dict[ChildKey, tuple[bytes, bytes]] = field(default_factory=dict)
     """What a child looked like after it was applied, where that is not what was asked for: the server keeps
     a value in another form. Asking again would change nothing, so such a pair counts as equal."""
@@ -61,18 +67,52 @@ class Applier:
             if not self.differs(child.key, child.digest):
                 self.metrics.applied(child.key[0], "unchanged")
                 continue
-            if await self._taken(entry, child.key):
+            if not await self._write(entry, child):
                 self.metrics.applied(child.key[0], "refused")
                 return (f"{child.key[0]}/{child.key[2]}",)
-            live = await self.api.apply(child.obj)
-            with self.metrics.cpu("apply"):
-                facts = self.store.set_child(live, own_write=True)
-                if facts.digest != child.digest:
-                    self._settled[child.key] = (child.digest, facts.digest)
-                else:
-                    self._settled.pop(child.key, None)
             self.metrics.applied(child.key[0], "written")
         return ()
+
+    async def take_census(self, namespaces: Iterable[str]) -> None:
+        """Note all names of some namespaces, so that many new children need no look each."""
+        for namespace in namespaces:
+            for kind in CHILD_KINDS:
+                names = await self.api.names(kind, namespace)
+                self._census[kind.kind, namespace] = (self.clock() + CENSUS_S, names)
+
+    async def _write(self, entry: ServiceEntry, child: Desired) -> bool:
+        """Apply one child; False when its name is taken."""
+        known = self.store.children.get(child.key)
+        if known is None and self._surely_absent(child.key):
+            try:
+                applied = await self.api.apply(child.obj, force=False)
+            except Conflict:
+                return False if await self._taken(entry, child.key) else await self._write_over(child)
+            if not applied.created:
+                # It came into being since the census. Applying nothing takes back what we put into it.
+                await self.api.apply({k: child.obj[k] for k in ("apiVersion", "kind")} | _identity(child.obj))
+                return False
+            self._took(child, applied.live)
+            return True
+        if await self._taken(entry, child.key):
+            return False
+        return await self._write_over(child)
+
+    async def _write_over(self, child: Desired) -> bool:
+        self._took(child, (await self.api.apply(child.obj)).live)
+        return True
+
+    def _took(self, child: Desired, live: JsonObject) -> None:
+        with self.metrics.cpu("apply"):
+            facts = self.store.set_child(live, own_write=True)
+            if facts.digest != child.digest:
+                self._settled[child.key] = (child.digest, facts.digest)
+            else:
+                self._settled.pop(child.key, None)
+
+    def _surely_absent(self, key: ChildKey) -> bool:
+        until, names = self._census.get(key[:2], (0.0, set()))
+        return until > self.clock() and key[2] not in names
 
     async def delete(self, child: ChildFacts) -> None:
         """Delete a child that is ours."""
@@ -103,3 +143,7 @@ class Applier:
         if (deleting and name == entry.key.name) or former:
             raise Transient(f"waiting for the deletion of {key[0]}/{key[2]} of a former {entry.key}")
         return uid != entry.uid
+
+
+def _identity(obj: JsonObject) -> JsonObject:
+    return {"metadata": {name: obj["metadata"][name] for name in ("name", "namespace")}}

@@ -18,7 +18,7 @@ from shardwright.api.status import Condition, PlanStatus
 from shardwright.cluster.api import Api
 from shardwright.cluster.drift import digest
 from shardwright.cluster.events import Recorder
-from shardwright.cluster.facts import ServiceEntry
+from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.planning import Planning
@@ -39,6 +39,7 @@ from shardwright.topology.types import PodFacts
 
 PROGRESS_S: Final = 3.0
 """How long a status waits whose only news is that a start makes progress."""
+_PLANS: Final = 256
 _GOOD_NEWS: Final = ("Planned=", "Ready=", "Degraded=")
 """Good news worth an event; the rest goes without saying once a service is Ready."""
 _URGENT: Final = ("Accepted", "Planned", "Placed", "Ready", "Degraded", "Stalled")
@@ -57,6 +58,7 @@ class Reporter:
     timestamp: Callable[[], str]
     _news_since: dict[str, float] = field(default_factory=dict)
     """By uid: since when a status differs from the live one and waits."""
+    _plans: dict[tuple[str, str], PlanStatus] = field(default_factory=dict)
 
     async def report(
         self,
@@ -166,15 +168,28 @@ class Reporter:
             return None
         reported = live.get("plan") or {}
         stored = next((r for r in now.revisions if r.revision == now.target), None)
-        if stored is not None:
-            try:
-                if reported.get("revision") == now.target:
-                    return PlanStatus.model_validate(reported)
-                return PlanStatus.model_validate(stored.stored()["report"])
-            except (ValidationError, KeyError):
-                return plan_status(now.proposal.core, now.target)
-        decision = now.proposal.decision
-        return plan_status(decision, now.target) if isinstance(decision, Plan) else None
+        if stored is None:
+            decision = now.proposal.decision
+            return plan_status(decision, now.target) if isinstance(decision, Plan) else None
+        # Equal specs have equal plans: their reports are one object.
+        same = (now.target, now.proposal.core.inputs_digest)
+        report = self._plans.get(same)
+        if report is None:
+            report = self._read_plan(now, reported, stored)
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            self._plans[same] = report
+        return report
+
+    @staticmethod
+    def _read_plan(now: Situation, reported: JsonObject, stored: ChildFacts) -> PlanStatus:
+        try:
+            if reported.get("revision") == now.target:
+                return PlanStatus.model_validate(reported)
+            return PlanStatus.model_validate(stored.stored()["report"])
+        except (ValidationError, KeyError):
+            assert now.proposal.core is not None
+            return plan_status(now.proposal.core, now.target)
 
     def _placement(self, now: Situation) -> PlacementFacts | None:
         core = now.proposal.core
