@@ -267,6 +267,16 @@ class TestBudgetAndPins:
         assert reasons(decision)[f"{L40S} TP8"] == "BeyondNode"
 
 
+def test_what_would_fit_is_named_when_nothing_does():
+    decision = decide(LLAMA_70B, shapes((L4, 1)))
+    assert isinstance(decision, NoPlan)
+    assert decision.reason is Reason.DOES_NOT_FIT
+    assert "GiB short" in decision.message
+    assert "would fit on a node of 16 L4: 15 GPUs more" in decision.message
+    linked = decide(LLAMA_70B, shapes((L4, 1)), pool={"interconnect": {"policy": "RequireNVLink"}})
+    assert "would fit" not in linked.message
+
+
 class TestContext:
     def test_longer_than_the_model_is_an_error_with_the_number_to_write(self):
         decision = decide(QWEN_32B, shapes((H100, 8)), model={"maxContextTokens": 100_000})

@@ -140,7 +140,7 @@ def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
         need.concurrency_source
     ):
         notes.append(
-            f"{replicas} replica{'s' if replicas > 1 else ''} hold {total} requests in flight at once, "
+            f"{replicas} replica{'s hold' if replicas > 1 else ' holds'} {total} requests in flight at once, "
             "less than "
             f"stated ({need.concurrency_source}): raise scaling.minReplicas"
         )

@@ -10,7 +10,7 @@ from shardwright.api.reasons import CandidateReason, Reason
 from shardwright.catalog.types import GPUProduct
 from shardwright.planner.candidates import Survey
 from shardwright.planner.legality import LARGEST_TENSOR, illegality, tensor_degrees
-from shardwright.planner.trial import Question
+from shardwright.planner.trial import Question, judge_group
 from shardwright.planner.types import Candidate, ModelChoice, NoPlan, Parallelism
 from shardwright.topology.types import ExcludedNode, Exclusion, Pool
 
@@ -126,6 +126,26 @@ def nothing_fits(
     return NoPlan(reason=reason, message=message, candidates=tuple(candidates), inputs_digest=digest)
 
 
+def _would_fit(question: Question, surveys: Sequence[Survey]) -> str:
+    """Name the smallest larger node of a product in the pool that would hold it in one island."""
+    found: list[tuple[int, int, str]] = []
+    for tried in surveys:
+        have, pins = tried.offer.node_gpus, question.spec.parallelism
+        if have == 0 or (pins is not None and (pins.tensor or pins.pipeline)):
+            continue
+        for degree in sorted(tensor_degrees(tried.model.architecture, LARGEST_TENSOR)):
+            if question.policy == "RequireNVLink" and degree > tried.offer.product.island_gpus:
+                break
+            if degree > have and judge_group(question, tried.model, tried.offer, Parallelism(tensor=degree)):
+                where = f"a node of {degree} {tried.offer.product.short_name}"
+                found.append((degree, degree - have, f"{tried.model.model_id} would fit on {where}"))
+                break
+    if not found:
+        return ""
+    _, short, sentence = min(found)
+    return f" {sentence}: {short} GPU{'s' if short > 1 else ''} more than the largest has."
+
+
 def _binding(
     question: Question, surveys: Sequence[Survey], candidates: Sequence[Candidate]
 ) -> tuple[Reason, str]:
@@ -154,7 +174,7 @@ def _binding(
     if memory:
         closest = min(memory, key=lambda c: (c.gib_short, c.parallelism.gpus, c.arrangement))
         return Reason.DOES_NOT_FIT, (
-            f"closest is {closest.arrangement}: {closest.message}. A shorter model.maxContextTokens, "
+            f"closest is {closest.arrangement}: {closest.message}.{_would_fit(question, surveys)} A shorter model.maxContextTokens, "
             "a quantised checkpoint in model.variants, or larger GPUs would help"
         )
     for candidate_reason, reason in _OUTRIGHT.items():

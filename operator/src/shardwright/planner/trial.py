@@ -366,10 +366,9 @@ class _Trial:
         estimate = self.estimate
         short_gib = self.short_gib()
         if estimate.verdict is Verdict.UNKNOWN:
-            reason, message = (
-                CandidateReason.MEMORY_UNKNOWN,
-                f"its memory cannot be predicted: {estimate.coverage}",
-            )
+            reason, phrase = CandidateReason.MEMORY_UNKNOWN, estimate.coverage
+            said = phrase.startswith("not predicted")
+            message = f"its memory is {phrase}" if said else f"its memory cannot be predicted: {phrase}"
         elif estimate.verdict is Verdict.OUT_OF_MEMORY:
             fixed = estimate.weights_gib_per_gpu + estimate.activation_gib + estimate.non_torch_gib
             reason = CandidateReason.WEIGHTS_DO_NOT_FIT
