@@ -174,7 +174,8 @@ def _binding(
     if memory:
         closest = min(memory, key=lambda c: (c.gib_short, c.parallelism.gpus, c.arrangement))
         return Reason.DOES_NOT_FIT, (
-            f"closest is {closest.arrangement}: {closest.message}.{_would_fit(question, surveys)} A shorter model.maxContextTokens, "
+            f"closest is {closest.arrangement}: {closest.message}."
+            f"{_would_fit(question, surveys)} A shorter model.maxContextTokens, "
             "a quantised checkpoint in model.variants, or larger GPUs would help"
         )
     for candidate_reason, reason in _OUTRIGHT.items():
