@@ -6,8 +6,8 @@ STAMP   := $(VENV)/.installed
 export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
-.PHONY: help deps cluster cluster-down demo test test-unit test-cluster lint generate check-generated bench-scale \
-        accuracy-memory lock clean
+.PHONY: help deps binaries cluster cluster-down demo test test-unit test-cluster lint generate check-generated \
+        bench-scale accuracy-memory lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -25,7 +25,11 @@ deps: $(STAMP)  ## create .venv with the locked dependencies
 demo: $(STAMP)  ## real control plane, three services planned and placed, one that cannot fit
 	@$(BIN)/python e2e/demo.py
 
-test: lint test-unit test-cluster  ## everything that CI runs
+binaries: $(STAMP)  ## build the local control plane's programs into the cache
+	@$(BIN)/python -m harness build
+
+test: lint binaries  ## everything that CI runs
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile tests e2e
 
 lint: $(STAMP)  ## ruff, mypy, import rules, generated files in step
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
@@ -36,8 +40,7 @@ lint: $(STAMP)  ## ruff, mypy, import rules, generated files in step
 test-unit: $(STAMP)  ## tests that need no cluster
 	@$(BIN)/python -m pytest -q -n 2 tests
 
-test-cluster: $(STAMP)  ## tests on the real control plane
-	@$(BIN)/python -m harness build
+test-cluster: binaries  ## tests on the real control plane
 	@$(BIN)/python -m pytest -q e2e
 
 cluster: $(STAMP)  ## start a local control plane with GPU nodes (NAME=dev)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from lupa import lua51
 
 from shardwright.api.reasons import ConditionType, Reason
-
-lua51 = pytest.importorskip("lupa.lua51", reason="needs the dev dependency lupa")
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = yaml.safe_load((ROOT / "docs/gitops/argocd-cm.yaml").read_text())["data"][
