@@ -297,7 +297,7 @@ class TestContext:
         plan = planned(decide(LLAMA_8B, shapes((L4, 4)), workload={"concurrency": 1}))
         assert plan.parallelism.gpus == 1
         assert plan.limits.max_model_len < 131072
-        assert plan.context_clamped_from is None
+        assert plan.context_clamped_from == 131072
         assert any("131072" in note for note in plan.notes)
 
     def test_what_fits_nowhere_is_clamped_with_a_note(self):

@@ -111,44 +111,52 @@ def _binding(winner: Fit, candidates: Sequence[Candidate]) -> str:
     return f"{nearest.parallelism}: {nearest.message}"
 
 
-def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
-    notes = []
+def _clamped_from(question: Question, fit: Fit) -> int | None:
+    """Return the length that was asked for, or that the model declares, when a shorter one is served."""
+    asked = question.resolved.max_context_tokens
+    wanted = fit.model.architecture.max_position_embeddings if asked is None else asked
+    return wanted if fit.limits.max_model_len < wanted else None
+
+
+def _context_note(question: Question, fit: Fit) -> str:
+    wanted, served = _clamped_from(question, fit), fit.limits.max_model_len
+    if wanted is None:
+        return ""
+    if question.resolved.max_context_tokens is not None:
+        return f"model.maxContextTokens {wanted} does not fit in this pool; {served} is served"
+    return (
+        f"the model takes {wanted} tokens; {served} fit on the GPUs that the workload needs and are served: "
+        "set model.maxContextTokens to ask for more GPUs"
+    )
+
+
+def _load_note(question: Question, fit: Fit) -> str:
     need, replicas = fit.demand, question.replicas
-    if fit.clamped_from is not None:
-        notes.append(
-            f"model.maxContextTokens {fit.clamped_from} does not fit in this pool; "
-            f"{fit.limits.max_model_len} is served"
-        )
-    elif question.resolved.max_context_tokens is None:
-        declared = fit.model.architecture.max_position_embeddings
-        if fit.limits.max_model_len < declared:
-            notes.append(
-                f"the model takes {declared} tokens; {fit.limits.max_model_len} fit here and are served: set "
-                "model.maxContextTokens to ask for more GPUs"
-            )
-    if not fit.within_island:
-        notes.append(
-            f"the {fit.parallelism.tensor} tensor ranks have no NVLink for certain and may talk over PCIe: "
-            "expect "
-            "slower tokens"
-        )
-    note = format_note(fit.model.architecture, fit.offer.product)
-    if note:
-        notes.append(note)
-    total = need.concurrency * replicas
-    if " over at most " in need.concurrency_source and need.concurrency * replicas < _stated(
-        need.concurrency_source
-    ):
-        notes.append(
-            f"{replicas} replica{'s hold' if replicas > 1 else ' holds'} {total} requests in flight at once, "
-            "less than "
-            f"stated ({need.concurrency_source}): raise scaling.minReplicas"
-        )
-    return (*notes, *fit.estimate.notes)
+    holds = need.concurrency * replicas
+    if need.service_concurrency is None or holds >= need.service_concurrency:
+        return ""
+    who = "1 replica holds" if replicas == 1 else f"{replicas} replicas hold"
+    return (
+        f"{who} {holds} requests in flight, fewer than stated ({need.concurrency_source}): raise "
+        "scaling.minReplicas"
+    )
 
 
-def _stated(source: str) -> int:
-    return int(source.rsplit(": ", 1)[1].split(" ", 1)[0])
+def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
+    unlinked = (
+        ""
+        if fit.within_island
+        else f"the {fit.parallelism.tensor} tensor ranks have no NVLink for certain and may talk over PCIe: "
+        "expect slower tokens"
+    )
+    notes = (
+        _context_note(question, fit),
+        unlinked,
+        format_note(fit.model.architecture, fit.offer.product),
+        _load_note(question, fit),
+        *fit.estimate.notes,
+    )
+    return tuple(note for note in notes if note)
 
 
 def _most_node_gpus(fit: Fit) -> int:
@@ -183,7 +191,7 @@ def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], d
         within_island=fit.within_island,
         planned_concurrency=fit.demand.concurrency,
         required_kv_tokens=fit.needed_tokens,
-        context_clamped_from=fit.clamped_from,
+        context_clamped_from=_clamped_from(question, fit),
         binding_constraint=_binding(fit, candidates),
         coverage=coverage,
         candidates=candidates,

@@ -20,6 +20,8 @@ class Demand:
     request_tokens: int
     """Tokens of one request in flight: p95 input and half of p95 output."""
     shared_prefix_tokens: int
+    service_concurrency: int | None
+    """Requests in flight of the whole service; None when nothing is stated."""
     floor_tokens: int
     """The longest request of the workload, p95 input and p95 output: a context below this serves nobody."""
 
@@ -79,5 +81,6 @@ def demand(resolved: Resolved, gpus_per_replica: int, max_gpus: int, most_seqs: 
         concurrency_source=source,
         request_tokens=traffic.input_p95_tokens + -(-traffic.output_p95_tokens // 2),
         shared_prefix_tokens=traffic.shared_prefix_tokens,
+        service_concurrency=total,
         floor_tokens=traffic.input_p95_tokens + traffic.output_p95_tokens,
     )

@@ -176,7 +176,7 @@ class Plan:
     planned_concurrency: int
     required_kv_tokens: int
     context_clamped_from: int | None
-    """What was asked for, when maxContextTokens had to be lowered."""
+    """What was asked for, or what the model declares, when a shorter context is served."""
     binding_constraint: str
     coverage: str
     candidates: tuple[Candidate, ...]

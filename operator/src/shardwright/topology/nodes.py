@@ -170,30 +170,38 @@ def _wanted(product: GPUProduct, spec: PoolSpec) -> bool:
     return spec.gpu_products is None or bool({product.label, *product.aliases} & set(spec.gpu_products))
 
 
+def _usable_product(
+    node: NodeFacts, products: Mapping[str, GPUProduct], spec: PoolSpec
+) -> GPUProduct | tuple[Exclusion, str]:
+    """Find the product of a node that may be used, or why it may not."""
+    refusal = _unusable(node, spec)
+    if refusal is not None:
+        return refusal
+    product = _product(node, products)
+    if isinstance(product, GPUProduct) and not _wanted(product, spec):
+        return (
+            Exclusion.PRODUCT_NOT_WANTED,
+            f"its GPUs are {product.label}, which pool.gpuProducts leaves out",
+        )
+    if isinstance(product, GPUProduct) and gpus_of(node) <= 0:
+        labelled = node.labels.get(COUNT_LABEL, "unknown")
+        return Exclusion.NO_GPUS, (
+            f"its label says {labelled} GPUs but none is allocatable: check its device plugin pod"
+        )
+    return product
+
+
 def place_of(
     node: NodeFacts, products: Mapping[str, GPUProduct], spec: PoolSpec, bridges: str
 ) -> PoolNode | ExcludedNode | None:
     """Turn a node into a place with all of it free, or say why not; None for a node without GPUs."""
     if not _has_gpus(node):
         return None
-    refusal = _unusable(node, spec)
-    product = _product(node, products) if refusal is None else None
-    if isinstance(product, GPUProduct) and not _wanted(product, spec):
-        refusal = (
-            Exclusion.PRODUCT_NOT_WANTED,
-            f"its GPUs are {product.label}, which pool.gpuProducts leaves out",
-        )
-    if isinstance(product, tuple):
-        refusal = product
-    labelled, gpus = _number(node.labels.get(COUNT_LABEL)) or node.allocatable.gpus, gpus_of(node)
-    if refusal is None and gpus <= 0:
-        refusal = (
-            Exclusion.NO_GPUS,
-            f"it is labelled with {labelled} GPUs but none is allocatable: check its device plugin pod",
-        )
-    if refusal is not None or not isinstance(product, GPUProduct):
-        reason, message = refusal or (Exclusion.NO_GPU_LABEL, "it has no GPU product")
+    product = _usable_product(node, products, spec)
+    if not isinstance(product, GPUProduct):
+        reason, message = product
         return ExcludedNode(node=node.name, reason=reason, message=f"{node.name}: {message}")
+    labelled, gpus = _number(node.labels.get(COUNT_LABEL)) or node.allocatable.gpus, gpus_of(node)
     memory_mib, note = _memory(node, product)
     capacity = node.allocatable._replace(gpus=gpus)
     return PoolNode(
