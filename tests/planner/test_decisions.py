@@ -343,8 +343,13 @@ class TestDemand:
     def test_more_traffic_means_more_replicas_and_not_a_larger_engine(self):
         plan = planned(decide(LLAMA_8B, shapes((H100, 8)), workload={"concurrency": 400}))
         assert plan.parallelism.gpus == 1
-        assert plan.planned_concurrency == 400 // 16
+        assert 400 // 16 <= plan.planned_concurrency < 400  # as many as fit beside each other now
         assert any("raise scaling.minReplicas" in note for note in plan.notes)
+        enough = planned(
+            decide(LLAMA_8B, shapes((H100, 8)), workload={"concurrency": 40}, scaling={"minReplicas": 2})
+        )
+        assert enough.planned_concurrency == 20
+        assert not any("minReplicas" in note for note in enough.notes)
 
     def test_a_rate_becomes_requests_in_flight(self):
         plan = planned(

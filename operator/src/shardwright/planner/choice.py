@@ -132,7 +132,7 @@ def _context_note(question: Question, fit: Fit) -> str:
 
 def _load_note(question: Question, fit: Fit) -> str:
     need, replicas = fit.demand, question.replicas
-    holds = need.concurrency * replicas
+    holds = fit.concurrency * replicas
     if need.service_concurrency is None or holds >= need.service_concurrency:
         return ""
     who = "1 replica holds" if replicas == 1 else f"{replicas} replicas hold"
@@ -189,7 +189,7 @@ def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], d
         shm_bytes=shm_bytes(fit.parallelism),
         gpu_resource=eligible(fit)[0].gpu_resource,
         within_island=fit.within_island,
-        planned_concurrency=fit.demand.concurrency,
+        planned_concurrency=fit.concurrency,
         required_kv_tokens=fit.needed_tokens,
         context_clamped_from=_clamped_from(question, fit),
         binding_constraint=_binding(fit, candidates),

@@ -4,7 +4,7 @@ Decides by one rule: the larger of one request of the maximum length and B reque
 p95 output with a shared prefix once. Never multiplies B by the maximum length.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardwright.api.defaults import DEFAULT_CONCURRENCY_PER_REPLICA, Resolved
 
@@ -14,7 +14,9 @@ class Demand:
     """What one engine must hold, for a given number of requests in flight."""
 
     concurrency: int
-    """B: requests in flight in one engine."""
+    """B: requests in flight that one engine must hold, with all the replicas that the service may have."""
+    wanted_concurrency: int
+    """Requests in flight in one engine with the replicas that run now: held as far as there is room."""
     concurrency_source: str
     """Where B comes from, for the explanation."""
     request_tokens: int
@@ -26,10 +28,25 @@ class Demand:
     """The longest request of the workload, p95 input and p95 output: a context below this serves nobody."""
 
     @property
+    def own_tokens(self) -> int:
+        """Tokens of one request beside the shared prefix."""
+        return max(1, self.request_tokens - self.shared_prefix_tokens)
+
+    @property
     def working_tokens(self) -> int:
         """Tokens of B requests in flight, the shared prefix once."""
-        own = max(0, self.request_tokens - self.shared_prefix_tokens)
-        return min(self.shared_prefix_tokens, self.request_tokens) + self.concurrency * own
+        return min(self.shared_prefix_tokens, self.request_tokens) + self.concurrency * self.own_tokens
+
+    def held(self, tokens: int) -> int:
+        """Count the requests in flight that a KV cache of `tokens` holds, as far as they are wanted."""
+        room = tokens - min(self.shared_prefix_tokens, self.request_tokens)
+        return max(self.concurrency, min(self.wanted_concurrency, room // self.own_tokens))
+
+    def capped(self, longest_tokens: int) -> "Demand":
+        """Return the same demand where no request is longer than `longest_tokens`."""
+        if self.request_tokens <= longest_tokens:
+            return self
+        return replace(self, request_tokens=longest_tokens)
 
     def required_tokens(self, context_tokens: int) -> int:
         """Tokens that the KV cache must hold when one request may be `context_tokens` long."""
@@ -67,6 +84,7 @@ def demand(resolved: Resolved, gpus_per_replica: int, max_gpus: int, most_seqs: 
     total, source = service_concurrency(resolved)
     if total is None:
         each, source = DEFAULT_CONCURRENCY_PER_REPLICA, "default: no rate or concurrency is stated"
+        now = each
     else:
         by_budget = max(1, max_gpus // max(1, gpus_per_replica))
         replicas = by_budget if scale.max_replicas is None else min(by_budget, scale.max_replicas)
@@ -75,9 +93,11 @@ def demand(resolved: Resolved, gpus_per_replica: int, max_gpus: int, most_seqs: 
         )
         replicas = max(1, replicas)
         each = -(-total // replicas)
+        now = -(-total // max(1, scale.planned_replicas))
         source = f"{source}: {total} in flight over at most {replicas} replicas"
     return Demand(
         concurrency=max(1, min(each, most_seqs)),
+        wanted_concurrency=max(1, min(now, most_seqs)),
         concurrency_source=source,
         request_tokens=traffic.input_p95_tokens + -(-traffic.output_p95_tokens // 2),
         shared_prefix_tokens=traffic.shared_prefix_tokens,

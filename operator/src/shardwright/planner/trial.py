@@ -71,6 +71,8 @@ class Fit:
     estimate: MemoryEstimate
     demand: Demand
     resources: Resources
+    concurrency: int
+    """Requests in flight that one engine is planned to hold."""
     needed_tokens: int
     """KV tokens that the work needs."""
     clamped_from: int | None
@@ -268,8 +270,9 @@ class _Trial:
     ) -> None:
         self._question = question
         self.model, self.offer, self.parallelism = model, offer, parallelism
-        self.memory_mib, self.demand = memory_mib, need
         longest = model.architecture.max_position_embeddings
+        self.memory_mib = memory_mib
+        self.demand = need.capped(min(longest, question.resolved.max_context_tokens or longest))
         self.want = min(longest, question.resolved.max_context_tokens or need.floor_tokens)
         """The length that must fit: what was asked for, else the longest request of the workload."""
         self.limits = replace(limits, max_model_len=self.want)
@@ -289,13 +292,16 @@ class _Trial:
 
     def _working_short(self) -> int:
         """Tokens that B requests in flight lack."""
-        request = min(self.demand.request_tokens, self.model.architecture.max_position_embeddings)
+        return max(0, self.demand.working_tokens - self._working_room())
+
+    def _working_room(self) -> int:
+        """Tokens that the KV cache holds in requests of the workload's length.
+
+        The token count of a hybrid depends on the length that it is asked for.
+        """
         if self.model.architecture.attention is AttentionKind.SLIDING_HYBRID:
-            # A hybrid's token count depends on the length that it is asked for.
-            promised, need = self._estimate(request).promised_kv_tokens, self.demand.concurrency * request
-        else:
-            promised, need = self.estimate.promised_kv_tokens, self.demand.working_tokens
-        return max(0, need - promised)
+            return self._estimate(self.demand.request_tokens).promised_kv_tokens
+        return self.estimate.promised_kv_tokens
 
     def short_tokens(self) -> int:
         """Tokens that are missing for the work; 0 when all is held."""
@@ -341,6 +347,8 @@ class _Trial:
                 longest = max(length if clamped_from is None else 0, longest // CONTEXT_STEP * CONTEXT_STEP)
             length = min(declared, longest)
         estimate = self.estimate if length == self.want else self._estimate(length)
+        concurrency = min(self.demand.held(self._working_room()), self.limits.max_num_seqs)
+        planned = replace(self.demand, concurrency=concurrency)
         within = self.parallelism.tensor <= max(1, self.offer.island_gpus)
         alone = self.parallelism.pipeline == 1 and (within or self._question.policy == "Any")
         return Fit(
@@ -357,7 +365,8 @@ class _Trial:
                 self._question.spec, self._question.resolved, estimate, self.parallelism,
                 stated_checkpoint_bytes=self.model.architecture.checkpoint_bytes,
             ),
-            needed_tokens=self.demand.required_tokens(self.want if clamped_from is None else length),
+            concurrency=concurrency,
+            needed_tokens=planned.required_tokens(self.want if clamped_from is None else length),
             clamped_from=clamped_from,
         )  # fmt: skip
 
