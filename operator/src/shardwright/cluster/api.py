@@ -34,7 +34,8 @@ class RequestObserver(Protocol):
 class Applied(NamedTuple):
     """What an apply left behind."""
 
-    live: JsonObject
+    metadata: JsonObject
+    """Of the live object; the server is not asked for the rest."""
     created: bool
     """The object did not exist before."""
 
@@ -80,9 +81,9 @@ class Api:
         path = kind_of(obj).path(metadata.get("namespace"), metadata["name"])
         query = f"?fieldManager={FIELD_MANAGER}&force={'true' if force else 'false'}"
         answer = await self._checked(
-            _Call("apply", kind_of(obj), "PATCH", path + query, dumps(obj), APPLY_TYPE)
+            _Call("apply", kind_of(obj), "PATCH", path + query, dumps(obj), APPLY_TYPE, METADATA_ONLY)
         )
-        return Applied(loads(answer.body), answer.status == 201)
+        return Applied(loads(answer.body)["metadata"], answer.status == 201)
 
     async def apply_status(self, namespace: str, name: str, status: JsonObject, uid: str) -> JsonObject:
         """Server-side apply of an LLMService's status; the live object.
@@ -164,6 +165,7 @@ class Api:
         fields: str = "",
         timeout_s: int,
         inactivity_s: float,
+        metadata_only: bool = False,
     ) -> AsyncIterator[JsonObject]:
         """Watch events as `{"type", "object"}`, bookmarks and ERROR included.
 
@@ -176,9 +178,10 @@ class Api:
             "timeoutSeconds": str(timeout_s),
         } | _selectors(labels, fields)
         target = f"{kind.collection(namespace)}?{urlencode(query)}"
+        accept = METADATA_ONLY if metadata_only else JSON_TYPE
         started = time.monotonic()
         first = True
-        async for answer in self._transport.stream(target, inactivity_s=inactivity_s):
+        async for answer in self._transport.stream(target, accept=accept, inactivity_s=inactivity_s):
             if first:
                 self._observer.request("watch", kind.kind, answer.status, time.monotonic() - started)
                 first = False

@@ -11,10 +11,13 @@ from datetime import datetime
 from sys import intern
 from typing import Final, NamedTuple
 
+from pydantic import ValidationError
+
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
-from shardwright.cluster.drift import digest, live_digest
+from shardwright.api.status import Condition
+from shardwright.cluster.drift import digest, live_digest, owned_fields
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
 
@@ -34,7 +37,9 @@ class ChildFacts(NamedTuple):
     uid: str
     resource_version: str
     digest: bytes
-    """Of the fields that we own; see `cluster.drift`."""
+    """Of what we say in it; see `cluster.drift`. Empty: not known, so apply again."""
+    mark: bytes
+    """Of the set of fields that we own. Whoever changes a value takes its field out of our set."""
     service: str
     """Name of the LLMService that its label names."""
     revision: str
@@ -92,46 +97,76 @@ class ServiceEntry:
     service: LLMService | None
     """None when the spec cannot be read; then `problems` says why."""
     problems: tuple[Problem, ...]
-    status: bytes
-    """The live status, compressed."""
-    status_digest: bytes
-
-    def live_status(self) -> JsonObject:
-        """Unpack the live status; empty when there is none."""
-        found: JsonObject = loads(zlib.decompress(self.status)) if self.status else {}
-        return found
+    status: "StatusFacts"
 
 
-def child_facts(obj: JsonObject) -> ChildFacts:
-    """Read a child. Raises KeyError when it lacks what every stored object has."""
-    metadata = obj["metadata"]
+class StatusFacts(NamedTuple):
+    """What of a live status is remembered: enough to know what changes, and since when conditions hold."""
+
+    digest: bytes = b""
+    observed_generation: int = -1
+    plan_revision: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+def child_facts(obj: JsonObject, before: ChildFacts | None = None) -> ChildFacts:
+    """Read a child, whole or as metadata only; what metadata does not tell is taken from `before`.
+
+    While our set of fields is the same nobody has changed a value of ours, so the digest is too.
+    """
+    facts = _identity(obj["kind"], obj["metadata"])
+    whole = "spec" in obj or "data" in obj or "automountServiceAccountToken" in obj
+    if before is not None and before.uid == facts.uid:
+        facts = facts._replace(
+            digest=before.digest if before.mark == facts.mark else b"",
+            replicas=before.replicas,
+            number=before.number,
+            data=before.data,
+            template_digest=before.template_digest,
+        )
+    if not whole:
+        return facts
+    if not facts.digest:
+        facts = facts._replace(digest=live_digest(obj))
+    return _with_content(facts, obj)
+
+
+def written_facts(obj: JsonObject, metadata: JsonObject, digest_applied: bytes) -> ChildFacts:
+    """Read a child that we have just applied as `obj` from the metadata that came back."""
+    return _with_content(_identity(obj["kind"], metadata), obj)._replace(digest=digest_applied)
+
+
+def _identity(kind: str, metadata: JsonObject) -> ChildFacts:
     labels = metadata.get("labels") or {}
     owner_uid, owner_name = _controller(metadata)
-    kind = obj["kind"]
-    facts = ChildFacts(
+    return ChildFacts(
         kind=intern(kind),
         namespace=intern(metadata["namespace"]),
         name=metadata["name"],
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
-        digest=live_digest(obj),
+        digest=b"",
+        mark=digest(owned_fields({"metadata": metadata})),
         service=labels.get(LABEL_SERVICE, ""),
         revision=labels.get(LABEL_REVISION, ""),
         owner_uid=owner_uid,
         owner_name=owner_name,
         deleting="deletionTimestamp" in metadata,
     )
-    if kind == "Deployment":
+
+
+def _with_content(facts: ChildFacts, obj: JsonObject) -> ChildFacts:
+    if facts.kind == "Deployment":
         replicas = obj["spec"].get("replicas")
         return facts._replace(
             replicas=1 if replicas is None else replicas, deadline_exceeded=_deadline_exceeded(obj)
         )
-    if kind == "ControllerRevision":
-        data = zlib.compress(dumps(obj.get("data") or {}), 1)
+    if facts.kind == "ControllerRevision":
+        data = obj.get("data") or {}
         return facts._replace(
             number=int(obj.get("revision") or 0),
-            data=data,
-            template_digest=str((obj.get("data") or {}).get("digest", "")),
+            data=facts.data or zlib.compress(dumps(data), 1),
+            template_digest=str(data.get("digest", "")),
         )
     return facts
 
@@ -144,9 +179,25 @@ def autoscaler_facts(obj: JsonObject) -> AutoscalerFacts:
     )
 
 
-def pack_status(status: JsonObject) -> tuple[bytes, bytes]:
-    """Compress a status and digest it."""
-    return zlib.compress(dumps(status), 1), digest(status)
+def status_facts(status: JsonObject) -> StatusFacts:
+    """Read a status; conditions that cannot be read are left out."""
+    return StatusFacts(
+        digest=digest(status),
+        observed_generation=status.get("observedGeneration", -1),
+        plan_revision=(status.get("plan") or {}).get("revision", ""),
+        conditions=read_conditions(status),
+    )
+
+
+def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
+    """Read the conditions of a status."""
+    found = []
+    for raw in status.get("conditions") or ():
+        try:
+            found.append(Condition.model_validate(raw))
+        except ValidationError:
+            continue
+    return tuple(found)
 
 
 def seconds(timestamp: str | None) -> float:

@@ -187,8 +187,8 @@ class Store:
 
     # Children.
 
-    def set_child(self, obj: JsonObject, *, own_write: bool = False) -> ChildFacts:
-        """Take a child, unless a newer version of it is known; what is held afterwards."""
+    def set_child(self, obj: JsonObject) -> None:
+        """Take a child, unless a newer version of it is known."""
         metadata = obj["metadata"]
         key = (obj["kind"], metadata["namespace"], metadata["name"])
         before = self.children.get(key)
@@ -197,15 +197,19 @@ class Store:
             and before.uid == metadata["uid"]
             and not _newer(metadata["resourceVersion"], before.resource_version)
         ):
-            return before
-        after = child_facts(obj)
-        self.children[key] = after
+            return
+        after = child_facts(obj, before)
+        self.hold_child(after)
+        if self.listener is not None:
+            self.listener.child_changed(before, after)
+
+    def hold_child(self, after: ChildFacts) -> None:
+        """Take a child as we have just written it, without telling the listener."""
+        before = self.children.get(after.child_key)
+        self.children[after.child_key] = after
         if before is not None and before.service != after.service:
             _drop(self._children_of, before.key, (before.kind, before.name))
         self._children_of[after.key][after.kind, after.name] = after
-        if self.listener is not None and not own_write:
-            self.listener.child_changed(before, after)
-        return after
 
     def remove_child(self, kind: str, key: Key) -> None:
         """Forget a child."""

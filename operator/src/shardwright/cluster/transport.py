@@ -45,7 +45,7 @@ class Transport(Protocol):
         """One request; `target` is path and query, encoded. Raises Transient when there is no answer."""
         ...  # fmt: skip
 
-    def stream(self, target: str, *, inactivity_s: float) -> AsyncIterator[Response]:
+    def stream(self, target: str, *, accept: str, inactivity_s: float) -> AsyncIterator[Response]:
         """Lines of a streamed answer, each as a Response with the stream's status.
 
         A status of 400 or above gives one Response with the whole body. Raises Transient when the stream
@@ -144,13 +144,13 @@ class AiohttpTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer(method, target, error) from error
 
-    async def stream(self, target: str, *, inactivity_s: float) -> AsyncIterator[Response]:
+    async def stream(self, target: str, *, accept: str, inactivity_s: float) -> AsyncIterator[Response]:
         """See Transport.stream."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=inactivity_s)
         try:
             async with self._session.get(
                 URL(self._base + target, encoded=True),
-                headers=await self._headers(),
+                headers=await self._headers() | {"Accept": accept},
                 timeout=timeout,
                 proxy=self._credentials.proxy,
                 server_hostname=self._credentials.tls_server_name,

@@ -67,6 +67,7 @@ class Watch:
         namespace: str | None = None,
         labels: str = "",
         fields: str = "",
+        metadata_only: bool = False,
         clock: Callable[[], float],
     ) -> None:
         self.kind = kind
@@ -79,6 +80,7 @@ class Watch:
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
+        self._metadata_only = metadata_only
         self._clock = clock
         self._version = ""
         self._failures = 0
@@ -145,6 +147,7 @@ class Watch:
             fields=self._fields,
             timeout_s=SERVER_TIMEOUT_S + random.randrange(60),  # noqa: S311 -- spreads load
             inactivity_s=INACTIVITY_S,
+            metadata_only=self._metadata_only,
         )
         self._beat()
         async for event in events:

@@ -355,7 +355,16 @@ def _watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch
     api, store = parts.api, parts.store
     child_kinds = (*kinds.CHILD_KINDS, *((kinds.POD_MONITOR,) if pod_monitor else ()))
     found = [
-        Watch(api, kind, ChildSink(store, kind, scope), namespace=scope, labels=kinds.OURS, clock=_clock)
+        Watch(
+            api,
+            kind,
+            ChildSink(store, kind, scope),
+            namespace=scope,
+            labels=kinds.OURS,
+            # Of a Deployment its progress is read besides; of the others, metadata tells who changed what.
+            metadata_only=kind is not kinds.DEPLOYMENT,
+            clock=_clock,
+        )
         for kind in child_kinds
         for scope in options.scopes
     ]

@@ -13,7 +13,7 @@ from shardwright.api.llmservice import KIND
 from shardwright.cluster.api import Api
 from shardwright.cluster.drift import desired_digest
 from shardwright.cluster.errors import Conflict, Transient
-from shardwright.cluster.facts import ChildFacts, ChildKey, ServiceEntry
+from shardwright.cluster.facts import ChildFacts, ChildKey, ServiceEntry, written_facts
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.kinds import BY_KIND, CHILD_KINDS
 from shardwright.cluster.store import Store
@@ -47,16 +47,13 @@ class Applier:
     clock: Callable[[], float]
     _census: dict[tuple[str, str], tuple[float, set[str]]] = field(default_factory=dict)
     """Names by (kind, namespace), and until when they are believed."""
-    _settled: dict[ChildKey, tuple[bytes, bytes]] = field(default_factory=dict)
-    """What a child looked like after it was applied, where that is not what was asked for: the server keeps
-    a value in another form. Asking again would change nothing, so such a pair counts as equal."""
 
     def differs(self, child: ChildKey, digest: bytes) -> bool:
         """Whether a child is missing or says something else."""
         live = self.store.children.get(child)
         if live is None or live.deleting:
             return True
-        return live.digest != digest and self._settled.get(child) != (digest, live.digest)
+        return live.digest != digest
 
     async def apply(self, entry: ServiceEntry, desired: Iterable[Desired]) -> tuple[str, ...]:
         """Apply what differs, in order; the children whose name something else has, as `Kind/name`.
@@ -92,23 +89,19 @@ class Applier:
                 # It came into being since the census. Applying nothing takes back what we put into it.
                 await self.api.apply({k: child.obj[k] for k in ("apiVersion", "kind")} | _identity(child.obj))
                 return False
-            self._took(child, applied.live)
+            self._took(child, applied.metadata)
             return True
         if await self._taken(entry, child.key):
             return False
         return await self._write_over(child)
 
     async def _write_over(self, child: Desired) -> bool:
-        self._took(child, (await self.api.apply(child.obj)).live)
+        self._took(child, (await self.api.apply(child.obj)).metadata)
         return True
 
-    def _took(self, child: Desired, live: JsonObject) -> None:
+    def _took(self, child: Desired, metadata: JsonObject) -> None:
         with self.metrics.cpu("apply"):
-            facts = self.store.set_child(live, own_write=True)
-            if facts.digest != child.digest:
-                self._settled[child.key] = (child.digest, facts.digest)
-            else:
-                self._settled.pop(child.key, None)
+            self.store.hold_child(written_facts(child.obj, metadata, child.digest))
 
     def _surely_absent(self, key: ChildKey) -> bool:
         until, names = self._census.get(key[:2], (0.0, set()))
@@ -117,12 +110,7 @@ class Applier:
     async def delete(self, child: ChildFacts) -> None:
         """Delete a child that is ours."""
         await self.api.delete(BY_KIND[child.kind], child.namespace, child.name, uid=child.uid)
-        self._settled.pop(child.child_key, None)
         self.metrics.applied(child.kind, "deleted")
-
-    def forget(self, child: ChildKey) -> None:
-        """Forget a child that is gone."""
-        self._settled.pop(child, None)
 
     async def _taken(self, entry: ServiceEntry, key: ChildKey) -> bool:
         """Whether another's object has this name.

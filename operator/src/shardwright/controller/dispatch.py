@@ -99,7 +99,7 @@ class Dispatch:
         if facts is None or not facts.service:
             return
         if before is not None and after is not None:
-            same = before._replace(resource_version=after.resource_version)
+            same = before._replace(resource_version=after.resource_version, mark=after.mark)
             if same == after:
                 return
         self.queue.add_after(facts.key, CHILD_S)

@@ -8,7 +8,7 @@ from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
 from shardwright.cluster.drift import digest
-from shardwright.cluster.facts import ServiceEntry, pack_status, seconds
+from shardwright.cluster.facts import ServiceEntry, seconds, status_facts
 from shardwright.cluster.json import JsonObject
 
 _SHOWN: Final = 4
@@ -26,7 +26,6 @@ _METADATA: Final = (
 def read_service(obj: JsonObject) -> ServiceEntry:
     """Read an LLMService as the API server sends it."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
-    status, status_digest = pack_status(obj.get("status") or {})
     service, problems = _parse(metadata, spec)
     return ServiceEntry(
         key=ServiceKey((metadata["namespace"], metadata["name"])),
@@ -38,8 +37,7 @@ def read_service(obj: JsonObject) -> ServiceEntry:
         spec_digest=digest(spec),
         service=service,
         problems=problems,
-        status=status,
-        status_digest=status_digest,
+        status=status_facts(obj.get("status") or {}),
     )
 
 

@@ -116,10 +116,9 @@ class Planning:
         for revision in revisions:
             if revision.template_digest == digest:
                 return revision
-        status = entry.live_status()
         # A change that led to the same pods is on record in the status only: a revision's data cannot change.
-        if status.get("observedGeneration") == entry.generation:
-            decided = (status.get("plan") or {}).get("revision")
+        if entry.status.observed_generation == entry.generation:
+            decided = entry.status.plan_revision
             return next((revision for revision in revisions if revision.revision == decided), None)
         return None
 

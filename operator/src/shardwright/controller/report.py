@@ -7,7 +7,7 @@ decides what a condition says.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -16,9 +16,8 @@ from shardwright.api.names import workload_name
 from shardwright.api.problems import Problem
 from shardwright.api.status import Condition, PlanStatus
 from shardwright.cluster.api import Api
-from shardwright.cluster.drift import digest
 from shardwright.cluster.events import Recorder
-from shardwright.cluster.facts import ChildFacts, ServiceEntry
+from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, status_facts
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.planning import Planning
@@ -40,8 +39,8 @@ from shardwright.topology.types import PodFacts
 PROGRESS_S: Final = 3.0
 """How long a status waits whose only news is that a start makes progress."""
 _PLANS: Final = 256
-_GOOD_NEWS: Final = ("Planned=", "Ready=", "Degraded=")
-"""Good news worth an event; the rest goes without saying once a service is Ready."""
+_GOOD_NEWS: Final = ("Planned=", "Degraded=")
+"""Good news worth a request for each service; the rest is in the conditions."""
 _URGENT: Final = ("Accepted", "Planned", "Placed", "Ready", "Degraded", "Stalled")
 
 
@@ -70,37 +69,33 @@ class Reporter:
     ) -> float | None:
         """Write the status if it is worth it; seconds to wait when it is not yet."""
         with self.metrics.cpu("report"):
-            live = now.entry.live_status()
-            previous = _conditions(live)
-            facts = self._facts(now, work, previous, conflicts=conflicts, refused=refused, live=live)
+            facts = self._facts(now, work, conflicts=conflicts, refused=refused)
             wanted = full_status(facts)
-        return await self._write(now.entry, wanted, live, previous)
+        return await self._write(now.entry, wanted)
 
     async def report_unreadable(self, entry: ServiceEntry) -> float | None:
         """Report a service whose spec cannot be read."""
-        live = entry.live_status()
-        previous = _conditions(live)
         facts = ServiceFacts(
             namespace=entry.key.namespace,
             name=entry.key.name,
             generation=entry.generation,
             now=self.timestamp(),
-            previous=previous,
+            previous=entry.status.conditions,
             problems=entry.problems,
         )
-        return await self._write(entry, full_status(facts), live, previous)
+        return await self._write(entry, full_status(facts))
 
     def forget(self, uid: str) -> None:
         """Forget a service that is gone."""
         self._news_since.pop(uid, None)
 
-    async def _write(
-        self, entry: ServiceEntry, wanted: JsonObject, live: JsonObject, previous: tuple[Condition, ...]
-    ) -> float | None:
-        if digest(wanted) == entry.status_digest:
+    async def _write(self, entry: ServiceEntry, wanted: JsonObject) -> float | None:
+        with self.metrics.cpu("report"):
+            after = status_facts(wanted)
+        if after.digest == entry.status.digest:
             self._news_since.pop(entry.uid, None)
             return None
-        wait = 0.0 if _urgent(live, wanted) else self._wait(entry.uid)
+        wait = 0.0 if _urgent(entry.status, after) else self._wait(entry.uid)
         if wait > 0:
             self.metrics.status_written("deferred")
             return wait
@@ -108,7 +103,7 @@ class Reporter:
         self.metrics.status_written("written")
         self._news_since.pop(entry.uid, None)
         self.store.set_service(answer, own_write=True)
-        for event in events(previous, _conditions(wanted)):
+        for event in events(entry.status.conditions, after.conditions):
             if event.type == "Normal" and not event.message.startswith(_GOOD_NEWS):
                 continue
             await self.recorder.post(
@@ -130,11 +125,9 @@ class Reporter:
         self,
         now: Situation,
         work: Work,
-        previous: tuple[Condition, ...],
         *,
         conflicts: tuple[str, ...],
         refused: tuple[Problem, ...],
-        live: JsonObject,
     ) -> ServiceFacts:
         resolved = resolve(now.service.spec)
         proposal = now.proposal
@@ -144,7 +137,7 @@ class Reporter:
             name=now.entry.key.name,
             generation=now.entry.generation,
             now=self.timestamp(),
-            previous=previous,
+            previous=now.entry.status.conditions,
             problems=(*proposal.problems, *refused),
             child_conflicts=conflicts,
             foreign_autoscalers=tuple(
@@ -152,7 +145,7 @@ class Reporter:
                 for name in self.store.autoscalers_at(now.entry.key.namespace, "Deployment", names(now))
             ),
             decision=proposal.decision or (None if proposal.held else proposal.core),
-            plan=self._plan(now, live),
+            plan=self._plan(now),
             target_revision="" if proposal.held else now.target,
             needed_replicas=resolved.scale.planned_replicas,
             desired_replicas=now.desired
@@ -162,11 +155,10 @@ class Reporter:
             workloads=self._workloads(now, work),
         )
 
-    def _plan(self, now: Situation, live: JsonObject) -> PlanStatus | None:
-        """Give the plan in force as status shows it: as reported, else as on record, else as just decided."""
+    def _plan(self, now: Situation) -> PlanStatus | None:
+        """Give the plan in force as status shows it: as on record, else as just decided."""
         if now.proposal.core is None:
             return None
-        reported = live.get("plan") or {}
         stored = next((r for r in now.revisions if r.revision == now.target), None)
         if stored is None:
             decision = now.proposal.decision
@@ -175,17 +167,15 @@ class Reporter:
         same = (now.target, now.proposal.core.inputs_digest)
         report = self._plans.get(same)
         if report is None:
-            report = self._read_plan(now, reported, stored)
+            report = self._read_plan(now, stored)
             if len(self._plans) >= _PLANS:
                 self._plans.clear()
             self._plans[same] = report
         return report
 
     @staticmethod
-    def _read_plan(now: Situation, reported: JsonObject, stored: ChildFacts) -> PlanStatus:
+    def _read_plan(now: Situation, stored: ChildFacts) -> PlanStatus:
         try:
-            if reported.get("revision") == now.target:
-                return PlanStatus.model_validate(reported)
             return PlanStatus.model_validate(stored.stored()["report"])
         except (ValidationError, KeyError):
             assert now.proposal.core is not None
@@ -253,32 +243,19 @@ class Reporter:
         return tuple(found.values())
 
 
-def _conditions(status: JsonObject) -> tuple[Condition, ...]:
-    found = []
-    for raw in status.get("conditions") or ():
-        try:
-            found.append(Condition.model_validate(raw))
-        except ValidationError:
-            continue
-    return tuple(found)
-
-
-def _urgent(live: JsonObject, wanted: JsonObject) -> bool:
+def _urgent(live: StatusFacts, wanted: StatusFacts) -> bool:
     """Whether a verdict changes, other than a start's progress towards Ready."""
-    if live.get("observedGeneration") != wanted.get("observedGeneration") or not live.get("conditions"):
+    if live.observed_generation != wanted.observed_generation or not live.conditions:
         return True
-    if (live.get("plan") or {}).get("revision") != (wanted.get("plan") or {}).get("revision"):
+    if live.plan_revision != wanted.plan_revision:
         return True
-    before, after = _by_type(live), _by_type(wanted)
-    for kind in _URGENT:
-        if _verdict(before.get(kind)) != _verdict(after.get(kind)):
-            return True
-    return bool(before.get("Available", {}).get("status") == "True" != after["Available"]["status"])
+    before = {c.type: c for c in live.conditions}
+    after = {c.type: c for c in wanted.conditions}
+    if any(_verdict(before.get(kind)) != _verdict(after.get(kind)) for kind in _URGENT):
+        return True
+    was, is_now = before.get("Available"), after.get("Available")
+    return was is not None and is_now is not None and was.status == "True" and is_now.status != "True"
 
 
-def _by_type(status: JsonObject) -> dict[str, dict[str, Any]]:
-    return {condition["type"]: condition for condition in status.get("conditions") or ()}
-
-
-def _verdict(condition: dict[str, Any] | None) -> tuple[str, str]:
-    return (condition["status"], condition["reason"]) if condition else ("", "")
+def _verdict(condition: Condition | None) -> tuple[str, str]:
+    return (condition.status, condition.reason) if condition else ("", "")
