@@ -144,6 +144,10 @@ def test_free_counts_every_pod_that_holds_something():
     assert pool([node("n1")], pods, ignore_owner=("team-a", "chat")).nodes[0].free.gpus == 8 - 2 - 1 - 1
 
 
+def test_a_product_may_be_asked_for_by_its_short_name():
+    assert [n.product for n in pool([node("a"), node("b", L40S, 4)], gpuProducts=["L40S"]).nodes] == [L40S]
+
+
 def test_an_alias_of_a_product_is_the_product():
     alias = next(a for a in PRODUCTS[H100].aliases)
     assert pool([node("n", alias)], gpuProducts=[H100]).nodes[0].product == H100

@@ -167,7 +167,8 @@ def _unusable(node: NodeFacts, spec: PoolSpec) -> tuple[Exclusion, str] | None:
 
 
 def _wanted(product: GPUProduct, spec: PoolSpec) -> bool:
-    return spec.gpu_products is None or bool({product.label, *product.aliases} & set(spec.gpu_products))
+    names = {product.label, product.short_name, *product.aliases}
+    return spec.gpu_products is None or not names.isdisjoint(spec.gpu_products)
 
 
 def _usable_product(
