@@ -1,6 +1,7 @@
 """What a user may add by hand: engine arguments, variables, pod overlay."""
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def test_any_list_is_read_whole(args: list[str]) -> None:
     values = sum(
         len(a.values)
         for a in parsed.arguments
-        if "=" not in args[a.index] and not args[a.index].startswith("-O")
+        if "=" not in args[a.index] and not re.fullmatch(r"-O\d", args[a.index])
     )
     assert len(starts) + values >= len(args)
     for problem in engine_args.check(args, engine_version=(0, 33, 0), path="p"):

@@ -4,17 +4,16 @@ Decides how a file becomes the values that a decision takes, and says which fiel
 decides nothing of a plan.
 """
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
 
 from shardwright.api.llmservice import API_VERSION, KIND, LLMService, LLMServiceSpec
+from shardwright.api.parse import InvalidSpec, parse_service
 from shardwright.catalog.config import architecture_from_config
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.models import load_models, unknown_model_message
@@ -67,53 +66,12 @@ def read_service(path: str, stdin: str | None = None) -> Inputs:
     raw = services[0]
     if raw.get("apiVersion") != API_VERSION:
         raise InputError(f"apiVersion is {raw.get('apiVersion')!r}: write {API_VERSION}")
-    metadata = {"namespace": "default", **(raw.get("metadata") or {})}
-    unknown = _unknown_fields(raw.get("spec"), LLMServiceSpec, "spec")
-    if unknown:
-        raise InputError(unknown)
     try:
-        service = LLMService.model_validate({"metadata": metadata, "spec": raw.get("spec") or {}})
-    except ValidationError as error:
-        raise InputError(_validation_text(error)) from error
+        service = parse_service(raw)
+    except InvalidSpec as error:
+        raise InputError(str(error)) from error
     config_maps = [o for o in objects if o.get("kind") == "ConfigMap"]
     return _with_models(service, config_maps)
-
-
-def _validation_text(error: ValidationError) -> str:
-    problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-    return "; ".join(problems)
-
-
-def _model_of(annotation: object) -> tuple[type[BaseModel] | None, bool]:
-    """Find the resource model inside an annotation, and whether it is a list of it."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
-    origin_is_list = getattr(annotation, "__origin__", None) is list
-    for argument in get_args(annotation):
-        found, inside = _model_of(argument)
-        if found is not None:
-            return found, inside or origin_is_list
-    return None, False
-
-
-def _unknown_fields(value: object, model: type[BaseModel], path: str) -> str:
-    """Say which field the resource does not have, with the nearest one that it has."""
-    if not isinstance(value, dict):
-        return ""
-    fields = {info.alias or name: info for name, info in model.model_fields.items()}
-    for key, inner in value.items():
-        if key not in fields:
-            near = difflib.get_close_matches(str(key), fields, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(sorted(fields))}"
-            return f"{path}.{key}: there is no such field{hint}"
-        below, many = _model_of(fields[key].annotation)
-        if below is None:
-            continue
-        for item in inner if many and isinstance(inner, list) else [inner]:
-            found = _unknown_fields(item, below, f"{path}.{key}")
-            if found:
-                return found
-    return ""
 
 
 def _with_models(service: LLMService, config_maps: Sequence[Raw]) -> Inputs:
