@@ -5,6 +5,7 @@ the end. Never decides anything about a service.
 """
 
 import asyncio
+import gc
 import logging
 import platform
 import signal
@@ -176,6 +177,7 @@ class Operator:
         if declared is not None:
             await stack.enter_async_context(_task("declared pool", _follow_pool(parts, declared), health))
         parts.dispatch.started = True
+        _settle_memory()
         self._expose(parts, health)
         health.ready = True
         _LOG.info(
@@ -235,6 +237,17 @@ class Parts:
         reporter = Reporter(api, store, planning, recorder, metrics, _clock, _now)
         reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, _clock)
         return cls(api, store, planning, dispatch, queue, reconciler)
+
+
+def _settle_memory() -> None:
+    """Keep what was loaded out of garbage collection, and collect seldom.
+
+    Objects die by reference counting; cycles are few. With the default thresholds a tenth of the CPU of
+    a busy operator went into looking at objects that stay.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _age(beating: Watch | Canary) -> float:
