@@ -95,7 +95,9 @@ class AiohttpTransport:
         connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self._tls or True, keepalive_timeout=60.0)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            # A bound on each read is cheaper than one on the whole, and no cookie is ever set.
+            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=REQUEST_TIMEOUT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": _USER_AGENT, "Accept-Encoding": "identity"},
             trust_env=False,
             read_bufsize=1 << 20,
