@@ -55,9 +55,9 @@ def wrapped(label: str, text: str, indent: str = INDENT, label_width: int = 14) 
 def explanation(service: Json) -> list[str]:
     """Give one service's plan: the choice, what bound it, the memory of one GPU, what else was considered."""
     plan = service["status"]["plan"]
-    lines = [f"  {service['metadata']['name']}: {plan['summary']}   ({plan['model']})"]
+    lines = ["", f"  {service['metadata']['name']}: {plan['summary']}   ({plan['model']})"]
     lines += wrapped("because", plan["bindingConstraint"])
-    lines += wrapped("one GPU holds", bill(plan["memoryBill"]))
+    lines += wrapped("one GPU", bill(plan["memoryBill"]))
     lines += wrapped(
         "which serves",
         f"{plan['kvTokens']:,} tokens of KV cache: {plan['maxConcurrency']} requests of the full "
@@ -65,24 +65,46 @@ def explanation(service: Json) -> list[str]:
     )
     lines += wrapped("known from", plan["coverage"])
     for position, candidate in enumerate(notable(plan["candidates"])):
-        text = f"{short(candidate['arrangement'], plan)}: {candidate['reason']}. {candidate['message']}"
+        text = f"{short(candidate['arrangement'], plan)} ({candidate['reason']}): {candidate['message']}"
         lines += wrapped("but not" if position == 0 else "", text)
     return lines
 
 
 def bill(items: Iterable[Json]) -> str:
-    """Give the memory bill on one line, in GiB."""
-    return ", ".join(f"{item['item']} {item['gibibytes']}" for item in items) + " GiB"
+    """Give the memory bill as one sum, in GiB: what is there, what goes off, what is left for the KV cache."""
+    text, is_left = "", False
+    for item in items:
+        name, amount = str(item["item"]), str(item["gibibytes"])
+        if not text:
+            text = f"{name} {amount}"
+        elif not amount.startswith("-"):
+            text, is_left = f"{text} = {name} {amount}", True
+        else:
+            text += f"{', kept back: ' if is_left else ' - '}{name} {amount.removeprefix('-')}"
+    return text + " GiB"
 
 
 def notable(candidates: Sequence[Json]) -> list[Json]:
-    """Choose the losers to show: each reason once, in the order given, then more of the same."""
+    """Choose the losers to show: each reason once, then each product once, in the order given."""
     losers = [each for each in candidates if each["reason"] != "Chosen"]
-    first = {each["reason"]: each for each in reversed(losers)}
-    leaders = [each for each in losers if first[each["reason"]] is each]
-    others = [each for each in losers if first[each["reason"]] is not each]
-    shown = (leaders + others)[:_MAX_CANDIDATES]
+    shown: list[Json] = []
+    for trait in (_reason, _product, _arrangement):
+        for each in losers:
+            if len(shown) < _MAX_CANDIDATES and trait(each) not in map(trait, shown):
+                shown.append(each)
     return [each for each in losers if each in shown]
+
+
+def _reason(candidate: Json) -> str:
+    return str(candidate["reason"])
+
+
+def _arrangement(candidate: Json) -> str:
+    return str(candidate["arrangement"])
+
+
+def _product(candidate: Json) -> str:
+    return _arrangement(candidate).rpartition(" on ")[2].partition(" ")[0]
 
 
 def short(arrangement: str, plan: Json) -> str:

@@ -66,6 +66,24 @@ def test_every_reason_is_shown_once_before_any_is_shown_twice():
     assert [each["arrangement"] for each in demo_view.notable(candidates)] == ["0", "1", "4", "5"]
 
 
+def test_products_come_before_more_of_the_same():
+    names = ["m on A TP2", "m on A TP4", "m on B TP1", "m on C TP1"]
+    candidates = [{"arrangement": name, "reason": "CostsMore", "message": ""} for name in names]
+    assert [each["arrangement"] for each in demo_view.notable(candidates)] == names
+    candidates.insert(1, {"arrangement": "m on A TP3", "reason": "CostsMore", "message": ""})
+    assert [each["arrangement"] for each in demo_view.notable(candidates)] == [
+        "m on A TP2", "m on A TP3", "m on B TP1", "m on C TP1",
+    ]  # fmt: skip
+
+
+def test_the_bill_reads_as_a_sum():
+    lines = [("Visible", "79.19"), ("Weights", "-32.89"), ("KV cache", "46.30"), ("Margin", "-0.72")]
+    items = [{"item": item, "gibibytes": gibibytes} for item, gibibytes in lines]
+    assert (
+        demo_view.bill(items) == "Visible 79.19 - Weights 32.89 = KV cache 46.30, kept back: Margin 0.72 GiB"
+    )
+
+
 def test_long_sentences_wrap_under_their_label(monkeypatch):
     monkeypatch.setattr(demo_view, "width", lambda: 80)
     lines = demo_view.explanation(service(bindingConstraint="weights of two GPUs do not leave room " * 4))
