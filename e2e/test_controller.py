@@ -1,0 +1,428 @@
+"""The operator on a real control plane: what it makes, keeps, repairs, refuses and removes.
+
+Each test has its own namespace and its own nodes, chosen by a label, so that tests do not take each other's GPUs.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness import nodes
+from harness.api import ApiError, Json
+from harness.cluster import Cluster
+from harness.processes import ProcessError
+from harness.waiting import wait_until
+from operator_process import ROOT, OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+SERVICES = "/apis/shardwright.dev/v1alpha1/namespaces/{}/llmservices"
+CHILDREN = {
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
+    "Service": "/api/v1/namespaces/{}/services",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+}
+OURS = "labelSelector=app.kubernetes.io/managed-by=shardwright"
+SMALL = "meta-llama/Llama-3.1-8B-Instruct"
+A6000 = "NVIDIA-RTX-A6000"
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(cluster)
+    install(process)
+    with process:
+        yield process
+
+
+def install(process: OperatorProcess) -> None:
+    """`kubectl wait` fails when it sees a CRD before its first condition; then the next attempt sees it."""
+    for _ in range(3):
+        try:
+            process.install()
+        except (RuntimeError, ProcessError):
+            time.sleep(1)
+        else:
+            return
+    process.install()
+
+
+@dataclass
+class World:
+    """One test's namespace and nodes."""
+
+    cluster: Cluster
+    operator: OperatorProcess
+    namespace: str
+    made: list[str]
+
+    def add_node(self, name: str, gpus: int = 4, product: str = A6000) -> str:
+        full = f"{self.namespace[-6:]}-{name}"
+        node = nodes.gpu_node(full, product, gpus=gpus, labels={"test.shardwright.dev/ns": self.namespace})
+        self.cluster.apply(node)
+        self.made.append(full)
+        wait_until(lambda: self.node_ready(full), f"node {full}")
+        return full
+
+    def node_ready(self, name: str) -> bool:
+        node = self.cluster.api.get(f"/api/v1/nodes/{name}")
+        taints = node["spec"].get("taints") or []
+        return not taints and any(
+            c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", [])
+        )
+
+    def service(self, name: str, *, replicas: int = 1, max_gpus: int = 8, **spec: Json) -> Json:
+        body = {
+            "model": {"id": SMALL, "maxContextTokens": 8192},
+            "pool": {"maxGPUs": max_gpus, "nodeSelector": {"test.shardwright.dev/ns": self.namespace}},
+            "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
+            "workload": {"profile": "Chat", "concurrency": 4},
+        }
+        for key, value in spec.items():
+            body[key] = (body.get(key) or {}) | value if isinstance(value, dict) else value
+        return {
+            "apiVersion": "shardwright.dev/v1alpha1",
+            "kind": "LLMService",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": body,
+        }
+
+    def apply(self, service: Json) -> None:
+        self.cluster.api.apply(f"{SERVICES.format(self.namespace)}/{service['metadata']['name']}", service)
+
+    def get(self, name: str) -> Json:
+        return self.cluster.api.get(f"{SERVICES.format(self.namespace)}/{name}")
+
+    def conditions(self, name: str) -> dict[str, Json]:
+        live = self.get(name)
+        status = live.get("status", {})
+        if status.get("observedGeneration") != live["metadata"]["generation"]:
+            return {}
+        return {c["type"]: c for c in status.get("conditions", [])}
+
+    def is_(self, name: str, kind: str, status: str, reason: str | None = None) -> bool:
+        found = self.conditions(name).get(kind, {})
+        return found.get("status") == status and reason in {None, found.get("reason")}
+
+    def until(
+        self, name: str, kind: str, status: str, reason: str | None = None, timeout_s: float = 40
+    ) -> Json:
+        try:
+            wait_until(lambda: self.is_(name, kind, status, reason), f"{name} {kind}={status}", timeout_s)
+        except TimeoutError as late:
+            raise AssertionError(f"{late}\n{self.conditions(name)}\n{self.operator.tail()}") from late
+        return self.conditions(name)[kind]
+
+    def ready(self, name: str, timeout_s: float = 40) -> None:
+        self.until(name, "Ready", "True", timeout_s=timeout_s)
+
+    def children(self, name: str | None = None) -> dict[tuple[str, str], Json]:
+        found = {}
+        for kind, path in CHILDREN.items():
+            for item in self.cluster.api.get(f"{path.format(self.namespace)}?{OURS}")["items"]:
+                if name is None or item["metadata"]["labels"].get("shardwright.dev/service") == name:
+                    found[kind, item["metadata"]["name"]] = item
+        return found
+
+    def versions(self) -> dict[tuple[str, str], str]:
+        found = {key: item["metadata"]["resourceVersion"] for key, item in self.children().items()}
+        for item in self.cluster.api.get(SERVICES.format(self.namespace))["items"]:
+            found["LLMService", item["metadata"]["name"]] = item["metadata"]["resourceVersion"]
+        return found
+
+    def pods(self) -> list[Json]:
+        return self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+
+    def deployments(self, name: str) -> list[Json]:
+        return [item for (kind, _), item in self.children(name).items() if kind == "Deployment"]
+
+    def stays(self, what: Callable[[], object], seconds: float = 2.0) -> None:
+        before = what()
+        time.sleep(seconds)
+        assert what() == before
+
+
+@pytest.fixture
+def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterator[World]:
+    if not operator.is_running:
+        operator.start()
+    made: list[str] = []
+    yield World(cluster, operator, namespace, made)
+    for service in cluster.api.get(SERVICES.format(namespace))["items"]:
+        cluster.api.delete(f"{SERVICES.format(namespace)}/{service['metadata']['name']}")
+    for name in made:
+        try:
+            cluster.api.delete(f"/api/v1/nodes/{name}")
+        except ApiError:
+            continue
+
+
+def test_apply_becomes_ready_on_the_intended_node_and_again_changes_nothing(world: World) -> None:
+    node = world.add_node("a")
+    service = world.service("chat", replicas=2)
+    world.apply(service)
+    world.ready("chat")
+    pods = world.pods()
+    assert {pod["spec"]["nodeName"] for pod in pods} == {node}
+    assert {kind for kind, _ in world.children("chat")} == set(CHILDREN)
+    assert len(world.children("chat")) == 6
+    live = world.get("chat")
+    assert not live["metadata"].get("finalizers")
+    assert not [key for key in live["metadata"].get("annotations", {}) if "kopf" in key]
+    world.apply(service)
+    world.stays(world.versions)
+
+
+def test_spec_change_leaves_exactly_the_new_workload(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat", replicas=2))
+    world.ready("chat")
+    [old] = world.deployments("chat")
+    world.apply(world.service("chat", replicas=2, engine={"env": [{"name": "X", "value": "1"}]}))
+    wait_until(
+        lambda: [d["metadata"]["name"] for d in world.deployments("chat")] != [old["metadata"]["name"]],
+        "change",
+    )
+    world.ready("chat")
+    wait_until(lambda: len(world.deployments("chat")) == 1, "one workload")
+    [new] = world.deployments("chat")
+    assert new["metadata"]["name"] != old["metadata"]["name"]
+    assert new["spec"]["replicas"] == 2
+    revisions = [key for key in world.children("chat") if key[0] == "ControllerRevision"]
+    assert len(revisions) == 2
+
+
+def test_rollout_without_room_replaces_one_at_a_time(world: World) -> None:
+    world.add_node("a", gpus=2)
+    world.apply(world.service("chat", replicas=2))
+    world.ready("chat")
+    world.apply(world.service("chat", replicas=2, engine={"env": [{"name": "X", "value": "1"}]}))
+    ready_seen: list[int] = []
+
+    def done() -> bool:
+        ready_seen.append(sum(1 for pod in world.pods() if is_ready(pod)))
+        found = world.deployments("chat")
+        return (
+            len(found) == 1
+            and found[0]["status"].get("readyReplicas") == 2
+            and world.is_("chat", "Ready", "True")
+        )
+
+    before = [d["metadata"]["name"] for d in world.deployments("chat")]
+    wait_until(
+        lambda: [d["metadata"]["name"] for d in world.deployments("chat")] != before and done(), "rollout", 60
+    )
+    assert min(ready_seen) >= 1
+
+
+def is_ready(pod: Json) -> bool:
+    return "deletionTimestamp" not in pod["metadata"] and any(
+        c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])
+    )
+
+
+def test_scaling_moves_no_pod(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat", replicas=1))
+    world.ready("chat")
+    before = {pod["metadata"]["uid"] for pod in world.pods()}
+    world.apply(world.service("chat", replicas=3))
+    wait_until(lambda: len(world.pods()) == 3, "three pods")
+    world.ready("chat")
+    assert before <= {pod["metadata"]["uid"] for pod in world.pods()}
+    assert len([key for key in world.children("chat") if key[0] == "ControllerRevision"]) == 1
+
+
+def test_hand_edits_are_repaired(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat", replicas=1))
+    world.ready("chat")
+    [deployment] = world.deployments("chat")
+    path = f"{CHILDREN['Deployment'].format(world.namespace)}/{deployment['metadata']['name']}"
+    services = CHILDREN["Service"].format(world.namespace)
+    world.cluster.api.merge(path, {"spec": {"replicas": 3}})
+    wait_until(lambda: world.cluster.api.get(path)["spec"]["replicas"] == 1, "replicas put back")
+    world.cluster.api.merge(f"{services}/chat", {"spec": {"selector": {"shardwright.dev/serving": "no"}}})
+    wait_until(
+        lambda: (
+            world.cluster.api.get(f"{services}/chat")["spec"]["selector"]["shardwright.dev/serving"] == "true"
+        ),
+        "selector put back",
+    )
+    world.cluster.api.merge(f"{services}/chat", {"metadata": {"labels": {"shardwright.dev/service": None}}})
+    wait_until(
+        lambda: world.cluster.api.get(f"{services}/chat")["metadata"]["labels"].get(
+            "shardwright.dev/service"
+        ),
+        "label put back",
+    )
+    world.cluster.api.delete(f"{services}/chat-engine")
+    wait_until(lambda: world.cluster.api.get(f"{services}/chat-engine"), "service made again")
+    world.ready("chat")
+    world.stays(world.versions)
+
+
+def test_a_foreign_object_of_a_childs_name_is_never_adopted(world: World) -> None:
+    world.add_node("a")
+    path = CHILDREN["Service"].format(world.namespace)
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "chat", "namespace": world.namespace},
+        "spec": {"ports": [{"port": 1234}], "selector": {"app": "other"}},
+    }
+    world.cluster.api.post(path, foreign)
+    before = world.cluster.api.get(f"{path}/chat")
+    world.apply(world.service("chat"))
+    told = world.until("chat", "Accepted", "False", "ChildNameTaken")
+    assert "Service/chat" in told["message"]
+    assert world.cluster.api.get(f"{path}/chat") == before
+
+
+def test_an_autoscaler_aimed_at_a_child_is_told(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat"))
+    world.ready("chat")
+    [deployment] = world.deployments("chat")
+    path = f"/apis/autoscaling/v2/namespaces/{world.namespace}/horizontalpodautoscalers"
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment["metadata"]["name"]}
+    world.cluster.api.post(
+        path,
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "mine", "namespace": world.namespace},
+            "spec": {"scaleTargetRef": target, "maxReplicas": 5},
+        },
+    )
+    assert "mine" in world.until("chat", "Degraded", "True", "ForeignAutoscaler")["message"]
+    world.cluster.api.delete(f"{path}/mine")
+    world.until("chat", "Degraded", "False")
+
+
+def test_a_missing_secret_is_told_and_what_runs_keeps_running(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat"))
+    world.ready("chat")
+    before = {pod["metadata"]["uid"] for pod in world.pods()}
+    source = {"type": "Hub", "hub": {"tokenSecretRef": {"name": "hf", "key": "token"}}}
+    world.apply(world.service("chat", model={"id": SMALL, "maxContextTokens": 8192, "source": source}))
+    assert "hf" in world.until("chat", "Accepted", "False", "MissingSecret")["message"]
+    assert {pod["metadata"]["uid"] for pod in world.pods()} == before
+    world.until("chat", "Available", "True")
+    world.cluster.api.post(
+        f"/api/v1/namespaces/{world.namespace}/secrets",
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hf"}, "stringData": {"token": "t"}},
+    )
+    world.ready("chat", timeout_s=60)
+
+
+def test_references_and_models_that_are_not_there(world: World) -> None:
+    world.add_node("a")
+    model = {"id": SMALL, "maxContextTokens": 8192}
+    world.apply(world.service("claim", model=model | {"cache": {"type": "PVC", "claimName": "none"}}))
+    reference = {"name": "none", "key": "config.json"}
+    world.apply(world.service("config", model={"id": "some/model", "config": {"configMapRef": reference}}))
+    world.apply(world.service("unknown", model={"id": "some/model", "maxContextTokens": 4096}))
+    world.until("claim", "Accepted", "False", "MissingClaim")
+    world.until("config", "Accepted", "False", "MissingConfigMap")
+    world.until("unknown", "Accepted", "False", "UnknownModel")
+    assert world.children() == {}
+    assert world.pods() == []
+
+
+def test_twenty_services_on_room_for_ten(world: World) -> None:
+    names = [f"s{i:02d}" for i in range(20)]
+    world.add_node("a", gpus=5)
+    world.add_node("b", gpus=5)
+    world.cluster.apply(*(world.service(name, max_gpus=1) for name in names))
+    wait_until(lambda: all(world.conditions(name) for name in names), "all decided")
+    wait_until(lambda: sum(world.is_(name, "Ready", "True") for name in names) == 10, "ten ready")
+    made = {item["metadata"]["name"]: item["metadata"]["creationTimestamp"] for item in map(world.get, names)}
+    placed = [name for name in names if world.is_(name, "Placed", "True")]
+    assert len(placed) == 10
+    assert max(made[name] for name in placed) <= min(made[name] for name in names if name not in placed)
+    assert all(world.is_(name, "Placed", "False", "NoRoom") for name in names if name not in placed)
+    assert len(world.pods()) == 10
+    assert all(pod["status"]["phase"] == "Running" for pod in world.pods())
+    # Room that comes free goes to the next in rank.
+    world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/{placed[0]}")
+    wait_until(
+        lambda: sum(world.is_(name, "Ready", "True") for name in names if name != placed[0]) == 10, "next"
+    )
+
+
+def test_node_loss_and_a_new_node(world: World) -> None:
+    lost = world.add_node("a", gpus=2)
+    world.apply(world.service("chat", replicas=2))
+    world.ready("chat")
+    world.cluster.api.delete(f"/api/v1/nodes/{lost}")
+    world.until("chat", "Ready", "False", timeout_s=60)
+    new = world.add_node("b", gpus=2)
+    world.ready("chat", timeout_s=90)
+    assert {pod["spec"].get("nodeName") for pod in world.pods() if is_ready(pod)} == {new}
+    assert len(world.children("chat")) == 6
+
+
+def test_a_node_that_comes_gives_a_plan(world: World) -> None:
+    world.apply(world.service("chat"))
+    world.until("chat", "Planned", "False")
+    world.add_node("a")
+    world.ready("chat")
+
+
+def test_deletion_takes_the_children_with_it(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat"))
+    world.ready("chat")
+    world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/chat")
+    wait_until(lambda: not world.children() and not world.pods(), "no children", 60)
+    # A service of the same name is made anew, once those of the former are gone.
+    world.apply(world.service("chat"))
+    world.ready("chat", timeout_s=60)
+
+
+def test_restart_writes_nothing_and_an_upgrade_moves_no_pod(world: World, tmp_path: Path) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat", replicas=2))
+    world.apply(world.service("two"))
+    world.ready("chat")
+    world.ready("two")
+    time.sleep(4)
+    before = world.versions()
+    assert world.operator.stop() < 2
+    world.operator.start()
+    time.sleep(3)
+    assert world.versions() == before
+    writes = [name for name in world.operator.metrics() if "_total" in name and 'verb="apply' in name]
+    assert writes == []
+    world.operator.stop()
+    (tmp_path / "sitecustomize.py").write_text(
+        "import shardwright.render.digest as d\nd.TEMPLATE_VERSION = 99\n"
+        "import shardwright.render.template as t\nt.PRESTOP_S = 99\nt.TEMPLATE_VERSION = 99\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "operator" / "src")])
+    upgraded = OperatorProcess(world.cluster, environment={"PYTHONPATH": path}, log_name="upgraded")
+    install(upgraded)
+    pods = {pod["metadata"]["uid"] for pod in world.pods()}
+    with upgraded:
+        time.sleep(3)
+        assert world.versions() == before
+        world.apply(world.service("chat", replicas=3))
+        wait_until(lambda: len(world.pods()) == 4, "one pod more")
+        world.ready("chat")
+        assert pods <= {pod["metadata"]["uid"] for pod in world.pods()}
+        world.apply(world.service("two", engine={"env": [{"name": "X", "value": "1"}]}))
+        wait_until(lambda: any(template_version(d) == "99" for d in world.deployments("two")), "new template")
+    world.operator.start()
+
+
+def template_version(deployment: Json) -> str:
+    annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+    return str(annotations.get("shardwright.dev/template-version"))
