@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import platform
-import pstats
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ from scale.phases import Phases
 from scale.watch import Watcher, service_fact, service_key, workload_fact, workload_key
 
 from harness.cluster import Cluster
-from operator_process import NAMESPACE, PROFILE_VARIABLE, OperatorProcess
+from operator_process import NAMESPACE, ROOT, OperatorProcess
 
 ACCOUNT = "shardwright"
 _SERVICES = "/apis/shardwright.dev/v1alpha1/llmservices"
@@ -35,15 +34,13 @@ _WORKLOADS = "/apis/apps/v1/deployments?labelSelector=app.kubernetes.io/managed-
 def main(argv: list[str] | None = None) -> int:
     """Run the benchmark and print its result."""
     options = _options(argv)
-    if options.profile:
-        os.environ[PROFILE_VARIABLE] = str(options.profile.resolve())
     result = run(options)
     text = json.dumps(result, indent=2)
     if options.write:
         options.write.write_text(text + "\n")
     print(text if options.output == "json" else report.table(result["results"]))
     if options.profile:
-        _print_profile(options.profile)
+        print(options.profile.read_text(), file=sys.stderr)
     if options.output == "json":
         print(report.table(result["results"]), file=sys.stderr)
     failed = [row["name"] for row in result["results"] if not row["pass"]]
@@ -62,7 +59,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         directory = Path(scratch)
         with Cluster(apiserver_args=audit.apiserver_args(directory, user)) as cluster:
             say("control plane up")
-            operator = OperatorProcess(cluster).install()
+            operator = OperatorProcess(cluster, environment=_sampling(options.profile)).install()
             if operator.user != user:
                 raise RuntimeError(f"the chart's account is {operator.user}, the audit log follows {user}")
             try:
@@ -79,7 +76,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "foreignPods": options.foreign_pods,
             "nodes": options.nodes,
         },
-        "profiled": bool(options.profile),
+        "sampled": bool(options.profile),
         "wallSeconds": round(time.monotonic() - began, 1),
         "results": report.judge(phases.figures),
         "detail": phases.detail,
@@ -121,6 +118,13 @@ async def _measure(
             return phases
 
 
+def _sampling(profile: Path | None) -> dict[str, str]:
+    if profile is None:
+        return {}
+    path = [ROOT / "benchmarks" / "sampler", ROOT / "operator" / "src"]
+    return {"SHARDWRIGHT_PROFILE": str(profile.resolve()), "PYTHONPATH": os.pathsep.join(map(str, path))}
+
+
 def _options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_scale.py", description=__doc__)
     add = parser.add_argument
@@ -147,7 +151,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
         "--profile",
         type=Path,
         metavar="FILE",
-        help="run the operator under cProfile; its CPU figures are inflated",
+        help="sample where the operator spends its CPU time",
     )
     add("--no-gate", dest="gate", action="store_false", help="exit 0 even when a target is missed")
     options = parser.parse_args(argv)
@@ -158,11 +162,6 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     options.changes = min(50, options.services // 2) if options.changes is None else options.changes
     options.burst = min(100, max(4, options.services // 8)) if options.burst is None else options.burst
     return options
-
-
-def _print_profile(path: Path) -> None:
-    for order in ("tottime", "cumtime"):
-        pstats.Stats(str(path), stream=sys.stderr).strip_dirs().sort_stats(order).print_stats(45)
 
 
 if __name__ == "__main__":

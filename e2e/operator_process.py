@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "shardwright"
 CRDS = ROOT / "crds"
 NAMESPACE = "shardwright-system"
-PROFILE_VARIABLE = "SHARDWRIGHT_PROFILE"
 _RBAC_KINDS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 _READY_TIMEOUT_S = 60.0
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -44,8 +43,8 @@ class Usage:
 class OperatorProcess:
     """The operator as a child process with the chart's ServiceAccount token.
 
-    `values` are Helm values for the rights (`watchNamespaces` and the like); `arguments` are appended to
-    `shardwright run`. With `$SHARDWRIGHT_PROFILE` set, the process runs under cProfile and writes its figures there.
+    `values` are Helm values for the rights (`scope=Namespaced` and the like); `arguments` are appended to
+    `shardwright run`; `environment` comes last and wins.
     """
 
     cluster: Cluster
@@ -179,11 +178,8 @@ class OperatorProcess:
         self.stop()
 
     def _command(self) -> list[str]:
-        profile = os.environ.get(PROFILE_VARIABLE)
-        wrapper = ["-m", "cProfile", "-o", profile] if profile else []
         return [
             sys.executable,
-            *wrapper,
             "-m",
             "shardwright.cli.main",
             "run",
