@@ -36,6 +36,13 @@ ROW = {
         ("V100-32GB (inferred)", "Tesla-V100-SXM2-32GB"),
         ("T4 (14.56 GiB visible)", "Tesla-T4"),
         ("L4", "NVIDIA-L4"),
+        ("A100 (40 GB)", "NVIDIA-A100-SXM4-40GB"),
+        ("A100 80 GB", "NVIDIA-A100-SXM4-80GB"),
+        ("V100 (16 GB)", "Tesla-V100-SXM2-16GB"),
+        ("H100 94GB", "NVIDIA-H100-NVL"),
+        ("RTX 3090 24GB", "NVIDIA-GeForce-RTX-3090"),
+        ("B200 (192 GB)", "NVIDIA-B200"),
+        ("NVIDIA-GH200-480GB", "NVIDIA-GH200-480GB"),
         ("A10", "NVIDIA-A10"),
         ("A10G", "NVIDIA-A10G"),
     ],
@@ -51,6 +58,17 @@ def test_all_products_are_known_by_label_and_short_name():
     assert len(products) == 39
     assert all(find_product(product.short_name) is product for product in products.values())
     assert all(product.source for product in products.values())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "A100", "V100", "RTX 4090 (48 GB)", "H100 (40 GB)", "GB10 (DGX Spark, unified memory)",
+        "80 GB class, 79.14 GiB visible",
+    ],
+)  # fmt: skip
+def test_a_name_of_several_or_other_sizes_is_no_product(name):
+    assert find_product(name) is None
 
 
 def test_unknown_gpu_names_the_nearest():
@@ -94,6 +112,8 @@ def test_a_name_means_one_product():
         ("0.8.5", "before 0.9 (old engine)", 90, False),
         ("0.10.1.1", "0.9-0.16", 90, False),
         ("v0.16.0", "0.9-0.16", 90, False),
+        ("V0.20.0", "0.20-0.21", 90, True),
+        ("0.19.1rc1", "0.17-0.19", 90, False),
         ("0.17.0", "0.17-0.19", 90, False),
         ("0.20.1", "0.20-0.21", 90, True),
         ("0.22", "0.22 and later", 92, True),
@@ -120,6 +140,9 @@ def test_a_version_must_be_one():
         ("H100", "0.19.0", (1024, 8192)),
         ("A100-80", "0.19.0", (256, 2048)),
         ("L40S", "0.19.0", (256, 2048)),
+        ("B200", "0.27.1", (1024, 8192)),
+        ("MI300X", "0.19.0", (1024, 8192)),
+        ("B200", "0.28.0", (1024, 16384)),
         ("B200", "0.33.0", (1024, 16384)),
         ("MI300X", "0.33.0", (1024, 16384)),
         ("H100", "0.7.0", (256, 4096)),

@@ -20,13 +20,15 @@ SHUTDOWN_TIMEOUT_SINCE = (0, 18, 0)
 """`--shutdown-timeout`: vllm-project/vllm#36666 and #34730."""
 
 CHUNKED_ABOVE, CHUNKED_SINCE = 32768, (0, 5, 4)
+LARGE_BATCH_SINCE = (0, 28, 0)
+"""Cards of 160 GiB and more take 16384 batched tokens from here on (vllm-project/vllm#51726)."""
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def parse_version(version: str) -> tuple[int, int, int]:
     """Return major, minor, patch of a version such as "v0.20" or "0.26.1rc1", or raise CatalogError."""
-    match = _VERSION.match(version.strip().lstrip("v"))
+    match = _VERSION.match(version.strip().lstrip("vV"))
     if match is None:
         raise CatalogError("engine.version", f"{version!r} is not a version such as {DEFAULT_ENGINE_VERSION}")
     return int(match[1]), int(match[2]), int(match[3] or 0)
@@ -61,7 +63,7 @@ def engine_class(version: str = DEFAULT_ENGINE_VERSION) -> EngineClass:
 def default_batch(engine: EngineClass, gpu: GPUProduct, max_model_len: int) -> tuple[int, int]:
     """Return max-num-seqs and max-num-batched-tokens that the engine's API server takes on a device.
 
-    From 160 GiB: 1024 and 16384; from 70 GiB and no A100: 1024 and 8192; else 256 and 2048 (vLLM,
+    From 70 GiB and no A100: 1024 and 8192, from 160 GiB and 0.28 on 16384; else 256 and 2048 (vLLM,
     get_batch_defaults). The engine before V1 took 256 and a prompt of the maximum length, or 512 tokens where
     chunked prefill switched itself on (lengths above 32768, from 0.5.4).
     """
@@ -69,7 +71,7 @@ def default_batch(engine: EngineClass, gpu: GPUProduct, max_model_len: int) -> t
         chunked = max_model_len > CHUNKED_ABOVE and engine.version >= CHUNKED_SINCE
         return 256, 512 if chunked else max_model_len
     gib = gpu.memory_mib / 1024
-    if gib >= 160:
+    if gib >= 160 and engine.version >= LARGE_BATCH_SINCE:
         return 1024, 16384
     return (1024, 8192) if gib >= 70 and "A100" not in gpu.label else (256, 2048)
 

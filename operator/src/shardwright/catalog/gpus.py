@@ -15,6 +15,10 @@ LABEL_TO_VISIBLE_GIB = 0.6
 """What the driver keeps of the labelled memory where no start-up log states it. Measured: 0.26 (V100-32) to
 0.8 GiB (A100-80, T4) on eleven products, 0.46 on H100, 0.59 on H200."""
 _NOISE = re.compile(r"\(.*?\)|nvidia|amd|tesla|geforce|instinct|[^a-z0-9]")
+_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[ -]?gi?b\b")
+SIZE_TOLERANCE = 0.12
+"""A size in a name may be nominal, labelled or visible memory: of one card they differ by less than this, of
+the variants of one product by far more."""
 
 
 def load_products() -> dict[str, GPUProduct]:
@@ -23,9 +27,19 @@ def load_products() -> dict[str, GPUProduct]:
 
 
 def find_product(name: str) -> GPUProduct | None:
-    """Return the product of a label, short name or spelling such as "RTX 4090"; None when unknown."""
+    """Return the product of a label, short name or spelling such as "RTX 4090"; None when unknown.
+
+    A size in the name ("A100 (40 GB)") picks the variant; one that no variant has makes the name unknown.
+    """
     exact = _catalogue().get(name)
-    return exact if exact is not None else _normalised().get(_key(name))
+    if exact is not None:
+        return exact
+    size = _SIZE.search(name.lower())
+    if size is None:
+        return _normalised().get(_key(name))
+    gib, bare = float(size[1]), _key(_SIZE.sub(" ", name.lower()))
+    found = (_normalised().get(key) for key in (f"{bare}{gib:.0f}gb", _key(name), bare))
+    return next((product for product in found if product is not None and _has(product, gib)), None)
 
 
 def unknown_product_message(name: str) -> str:
@@ -51,6 +65,10 @@ def visible_gib(product: GPUProduct, memory_mib: int | None = None) -> float:
     if memory_mib > 0.95 * product.memory_mib:  # the same card: the label varies with driver and ECC
         return min(base, memory_mib / 1024 - 0.1)
     return memory_mib / 1024 - LABEL_TO_VISIBLE_GIB
+
+
+def _has(product: GPUProduct, gib: float) -> bool:
+    return abs(product.memory_mib / 1024 - gib) <= SIZE_TOLERANCE * gib
 
 
 def _key(name: str) -> str:

@@ -4,6 +4,8 @@ Decides the format, its block or group, and which modules stay in 16 bit. Never 
 known here is `Unknown`, and its memory then needs the checkpoint's bytes.
 """
 
+import re
+
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.fields import Fields, rows
 from shardwright.catalog.types import NumberFormat, Quantization
@@ -194,6 +196,7 @@ _NAMES = (
     ("mxfp4", NumberFormat.MXFP4, 32),
     ("nvfp4", NumberFormat.NVFP4, 16),
     ("modelopt_fp4", NumberFormat.NVFP4, 16),
+    ("fp4", NumberFormat.NVFP4, 16),
     ("fp8", NumberFormat.FP8, None),
     ("w8a", NumberFormat.INT8, None),
     ("int8", NumberFormat.INT8, None),
@@ -207,9 +210,10 @@ _NAMES = (
     ("bnb", NumberFormat.INT4, 128),
 )
 _AS_THE_CHECKPOINT = frozenset({
-    "none", "auto", "bf16", "bfloat16", "fp16", "float16", "half", "fp32", "float32", "compressed-tensors",
-    "compressed_tensors", "modelopt", "quark",
+    "none", "auto", "bf16", "bfloat16", "fp16", "float16", "half", "fp32", "float32", "compressed",
+    "modelopt", "quark",
 })  # fmt: skip
+"""Names that say nothing of the weights' bytes beyond what the checkpoint does, by their first word."""
 
 
 def named(name: str) -> Quantization | None:
@@ -218,12 +222,12 @@ def named(name: str) -> Quantization | None:
     Raises CatalogError for a name that is not known.
     """
     spelled = name.strip().lower()
-    if spelled in _AS_THE_CHECKPOINT:
-        return None
     for part, found, group in _NAMES:
         if part in spelled:
             kept = ("self_attn",) if "fbgemm" in spelled else ()
             return Quantization(format=found, method=spelled, group_size=group, unquantized_modules=kept)
+    if re.split(r"[^a-z0-9]+", spelled)[0] in _AS_THE_CHECKPOINT:
+        return None
     raise CatalogError(
         "quantization",
         f"{name!r} is not known: write fp8, int8, int4, awq, gptq, mxfp4, nvfp4, bitsandbytes",
