@@ -152,7 +152,8 @@ def test_batch_answers_each_line_and_the_exit_code_tells(capsys, tmp_path):
     assert answers[0].pop("id") == 1
     assert answers[0] == answers[1] == answers[2]
     assert set(answers[0]) >= KEYS
-    assert [set(found) for found in answers[3:]] == [{"error"}] * 3
+    assert all(set(found) >= {*KEYS, "error"} and found["verdict"] == "Unknown" for found in answers[3:])
+    assert all(found["kvTokens"] is None and found["covered"] is False for found in answers[3:])
     assert "max_modle_len" in answers[3]["error"]
 
 
@@ -169,6 +170,91 @@ def test_batch_exit_code_is_the_worst(capsys, tmp_path, lines, code):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("\n".join(json.dumps({"model": model, "gpu": gpu}) for model, gpu in lines))
     assert ask(capsys, "--batch", str(rows))[0] == code
+
+
+def test_a_batch_line_overrides_the_command_line_under_any_spelling(capsys, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    lines = [
+        {"model": "Qwen/Qwen3-14B", "gpu": "H100", "vllmVersion": "0.16.0", "max_model_len": float("nan")},
+        {"model": "Qwen/Qwen3-14B", "gpu": "H100", "engine-version": None},
+    ]
+    rows.write_text("\n".join(json.dumps(line) for line in lines))
+    _, out, _ = ask(capsys, "--batch", str(rows), "--engine-version", "0.18.0")
+    old, new = (json.loads(line) for line in out.splitlines())
+    assert old["activationGiB"] == pytest.approx(5.64, abs=0.02)
+    assert new["activationGiB"] == pytest.approx(2.23, abs=0.02)
+
+
+@pytest.mark.parametrize("version", ["nightly", "latest", "not stated (2026)"])
+def test_a_version_without_a_number_is_unknown(capsys, version):
+    code, found = answer(capsys, *LLAMA, "--engine-version", version)
+    assert (code, found["verdict"]) == (3, "Unknown")
+    assert "engine_version" in found["coverage"]
+
+
+def test_what_cannot_be_told_is_unknown_and_not_guessed(capsys):
+    for options, word in (
+        ([*LLAMA, "--quantization", "float32"], "32 bit"),
+        (["--model", "MiniMaxAI/MiniMax-M2.5", "--gpu", "H200", "--tp", "8"], "quantisation block 128"),
+        (["--model", "Qwen/Qwen3-235B-A22B-FP8", "--gpu", "H200", "--tp", "8"], "quantisation block 128"),
+    ):
+        code, found = answer(capsys, *options)
+        assert (code, found["verdict"], found["kvTokens"]) == (3, "Unknown", None)
+        assert word in found["coverage"]
+    assert answer(capsys, "--model", "MiniMaxAI/MiniMax-M2.5", "--gpu", "H200", "--tp", "4")[0] == 0
+    with_experts = ["--model", "MiniMaxAI/MiniMax-M2.5", "--gpu", "H200", "--tp", "8", "--ep"]
+    assert answer(capsys, *with_experts)[0] == 0
+
+
+def test_a_version_number_that_may_have_lost_its_zero_is_refused():
+    with pytest.raises(OptionError, match="engine_version"):
+        from_mapping({"model": "Qwen/Qwen3-8B", "gpu": "H100", "engine_version": 0.2})
+    assert from_mapping({"model": "a", "gpu": "b", "engine_version": 0.19}).engine_version == "0.19"
+    with pytest.raises(OptionError, match="engine_version"):
+        from_mapping({"model": "a", "gpu": "b", "engine_version": True})
+
+
+def test_a_share_between_whole_percents_counts_exactly(capsys):
+    low, middle, high = (
+        answer(capsys, *LLAMA, "--engine-version", "0.19.0", "--gpu-memory-utilization", share)[1]
+        for share in ("0.90", "0.905", "0.91")
+    )
+    between = (low["kvCacheGiBPerGPU"] + high["kvCacheGiBPerGPU"]) / 2
+    assert middle["kvCacheGiBPerGPU"] == pytest.approx(between, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({"max_num_batched_tokens": 512}, (512, 512)),
+        ({"max_num_seqs": 1, "max_model_len": 4096}, (1, 4096)),
+        ({"max_num_seqs": 64, "max_model_len": 4096}, (64, 8192)),
+        ({"max_num_seqs": 2048, "max_num_batched_tokens": 1024}, (2048, 1024)),
+    ],
+)
+def test_a_default_fits_the_limit_beside_it(given, limits):
+    asked = question(
+        from_mapping({"model": "Qwen/Qwen3-8B", "gpu": "H100", "engine_version": "0.19", **given})
+    )
+    found = asked.request.limits
+    assert (found.max_num_seqs, found.max_num_batched_tokens) == limits
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bfloat16", "float16", "bf16 (auto)", "compressed-tensors", "None", "modelopt", "auto"],
+)
+def test_names_that_leave_the_weights_as_they_are(name):
+    plain = question(from_mapping({"model": "Qwen/Qwen3-8B", "gpu": "H100"})).request
+    assert (
+        question(from_mapping({"model": "Qwen/Qwen3-8B", "gpu": "H100", "quantization": name})).request
+        == plain
+    )
+
+
+def test_a_quantised_checkpoint_on_a_gpu_without_its_kernels_gets_a_note(capsys):
+    _, found = answer(capsys, "--model", "openai/gpt-oss-20b", "--gpu", "Tesla-T4")
+    assert any("MXFP4" in note for note in found["notes"])
 
 
 def test_the_offline_command_loads_no_kubernetes_library():

@@ -223,3 +223,19 @@ def test_the_smallest_pipeline_stage_decides():
     answer = estimate(ask("meta-llama/Llama-3.1-8B-Instruct", pipeline=4))
     assert answer.weights_gib_per_gpu == pytest.approx(4.26, abs=0.01)  # measured
     assert answer.kv_tokens == pytest.approx(2_257_264, rel=0.005)  # measured
+
+
+def test_the_sampler_takes_no_more_sequences_than_tokens():
+    few = estimate(ask("Qwen/Qwen3-8B", version="0.16.0", max_num_seqs=512, max_num_batched_tokens=512))
+    many = estimate(ask("Qwen/Qwen3-8B", version="0.16.0", max_num_seqs=4096, max_num_batched_tokens=512))
+    assert few.activation_gib == many.activation_gib
+
+
+@settings(max_examples=60, deadline=None)
+@given(REQUESTS, st.integers(1, 10))
+def test_more_utilisation_never_means_less_cache(request, more):
+    wider = request.limits.gpu_memory_utilization_percent + more
+    assert (
+        estimate(with_limits(request, gpu_memory_utilization_percent=wider)).kv_tokens
+        >= estimate(request).kv_tokens
+    )

@@ -18,6 +18,7 @@ from shardwright.cli.estimate_options import (
     Question,
     UnknownMemoryError,
     from_mapping,
+    named_values,
     question,
 )
 from shardwright.planner.memory import estimate
@@ -113,17 +114,17 @@ def _answers(lines: Iterable[str], common: Mapping[str, object]) -> Iterator[tup
 def _answer(line: str, common: Mapping[str, object]) -> tuple[int, dict[str, object]]:
     try:
         raw = json.loads(line)
-    except ValueError as error:
-        return BAD_INPUT, {"error": f"not JSON: {error}"}
+    except (ValueError, RecursionError) as error:
+        return BAD_INPUT, _refused(f"not JSON: {error}")
     if not isinstance(raw, dict):
-        return BAD_INPUT, {"error": 'a line must be an object of options, such as {"model": ..., "gpu": ...}'}
+        return BAD_INPUT, _refused('a line must be an object of options, such as {"model": ..., "gpu": ...}')
     echo = {"id": raw.pop("id")} if "id" in raw else {}
     try:
-        asked = question(from_mapping({**common, **raw}))
+        asked = question(from_mapping({**common, **named_values(raw)}))
     except UnknownMemoryError as unknown:
         return UNKNOWN, {**echo, **_unknown(str(unknown))}
     except (OptionError, CatalogError) as error:
-        return BAD_INPUT, {**echo, "error": str(error)}
+        return BAD_INPUT, {**echo, **_refused(str(error))}
     answer = estimate(asked.request)
     return _CODES[answer.verdict], {**echo, **_json(asked, answer)}
 
@@ -152,6 +153,11 @@ def _json(asked: Question, answer: MemoryEstimate) -> dict[str, object]:
 def _unknown(reason: str) -> dict[str, object]:
     figures: dict[str, object] = dict.fromkeys(_FIGURES)
     return {**figures, "verdict": str(Verdict.UNKNOWN), "coverage": reason, "covered": False, "notes": []}
+
+
+def _refused(problem: str) -> dict[str, object]:
+    """Return the keys of every answer, so that a reader of a batch finds a verdict on each line."""
+    return {**_unknown(problem), "error": problem}
 
 
 def _print_unknown(reason: str, output: str) -> None:

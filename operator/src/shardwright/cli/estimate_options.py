@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from math import isnan
 from pathlib import Path
 
 from shardwright.catalog.config import architecture_from_config
@@ -18,6 +19,7 @@ from shardwright.catalog.gpus import find_product, unknown_product_message
 from shardwright.catalog.models import incomplete_models, load_models, unknown_model_message
 from shardwright.catalog.quantization import named
 from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture, NumberFormat
+from shardwright.planner.legality import format_problem, illegality
 from shardwright.planner.types import EngineLimits, MemoryRequest, Parallelism
 
 _ALIASES = {
@@ -33,10 +35,16 @@ _ALIASES = {
     "max_batched_tokens": "max_num_batched_tokens",
     "vllm_version": "engine_version",
 }
+_ROLLING = ("nightly", "latest", "main", "unknown", "not stated")
+"""What stands where a release's number should: which accounting it has cannot be told."""
 _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
 _KV_DTYPES = frozenset(
     {"auto", "bfloat16", "float16", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla"}
 )
+
+
+_SIXTEEN_BIT = frozenset({NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32})
+_THIRTY_TWO_BIT = frozenset({"fp32", "float32", "float"})
 
 
 class OptionError(ValueError):
@@ -44,7 +52,7 @@ class OptionError(ValueError):
 
 
 class UnknownMemoryError(Exception):
-    """A model that is known by name, but not well enough to predict its memory."""
+    """A question that is understood, but whose memory cannot be predicted; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,19 +88,9 @@ class Question:
 def from_mapping(raw: Mapping[str, object]) -> Options:
     """Return options from a JSON object with names in any of `max-model-len`, `max_model_len`, `maxModelLen`.
 
-    Raises OptionError for an unknown name or a value of the wrong kind. Null and empty text mean absent.
+    Raises OptionError for an unknown name or a value of the wrong kind.
     """
-    known = {field.name for field in fields(Options)}
-    values: dict[str, object] = {}
-    for key, value in raw.items():
-        name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key.strip().lstrip("-")).lower().replace("-", "_")
-        name = _ALIASES.get(name, name)
-        if name not in known:
-            raise OptionError(f"{key}: no such option; the options are {', '.join(sorted(known))}")
-        if name in values:
-            raise OptionError(f"{key}: given twice")
-        if value is not None and value != "":
-            values[name] = value
+    values = named_values(raw)
     return Options(
         model=_text(values, "model"),
         gpu=_text(values, "gpu"),
@@ -106,39 +104,89 @@ def from_mapping(raw: Mapping[str, object]) -> Options:
         max_model_len=_length(values),
         max_num_seqs=_count(values, "max_num_seqs", 1 << 20),
         max_num_batched_tokens=_count(values, "max_num_batched_tokens", 1 << 24),
-        engine_version=str(values.get("engine_version", DEFAULT_ENGINE_VERSION)),
+        engine_version=_version(values),
         enforce_eager=_flag(values, "enforce_eager"),
         config=_config(values),
         weight_bytes=_count(values, "weight_bytes", 1 << 53),
     )
 
 
+def named_values(raw: Mapping[str, object]) -> dict[str, object]:
+    """Return the values that are there under the names of `Options`; null, NaN and empty text mean absent.
+
+    Raises OptionError for an unknown name, or for one option under two names.
+    """
+    known = {field.name for field in fields(Options)}
+    values: dict[str, object] = {}
+    for key, value in raw.items():
+        name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key.strip().lstrip("-")).lower().replace("-", "_")
+        name = _ALIASES.get(name, name)
+        if name not in known:
+            raise OptionError(f"{key}: no such option; the options are {', '.join(sorted(known))}")
+        if name in values:
+            raise OptionError(f"{key}: given twice")
+        if value is not None and value != "" and not (isinstance(value, float) and isnan(value)):
+            values[name] = value
+    return values
+
+
 def question(options: Options) -> Question:
     """Return the request that options mean.
 
-    Raises OptionError or CatalogError (bad input) and UnknownMemoryError (known by name only).
+    Raises OptionError or CatalogError (bad input) and UnknownMemoryError (understood, not predictable).
     """
     gpu = find_product(options.gpu)
     if gpu is None:
         raise OptionError(f"gpu: {unknown_product_message(options.gpu)}")
-    engine = engine_class(options.engine_version)
+    engine = _engine(options.engine_version)
     model, notes = _model(options)
     limits, taken = _limits(options, model, gpu, engine)
     split = Parallelism(tensor=options.tp, pipeline=options.pp, data=options.dp, expert=options.ep)
     _check_split(model, split)
-    request = MemoryRequest(architecture=model, gpu=gpu, engine=engine, parallelism=split, limits=limits)
-    return Question(request, (*notes, *taken))
+    request = MemoryRequest(
+        architecture=model,
+        gpu=gpu,
+        engine=engine,
+        parallelism=split,
+        limits=limits,
+        utilization_percent=_exact_percent(options),
+    )
+    return Question(request, (*notes, *taken, *_format_notes(model, gpu)))
+
+
+def _engine(version: str) -> EngineClass:
+    if version.strip().lower().startswith(_ROLLING):
+        raise UnknownMemoryError(
+            f"engine_version: {version!r} names no release: give the number that its log prints, "
+            f"such as {DEFAULT_ENGINE_VERSION}"
+        )
+    return engine_class(version)
+
+
+def _exact_percent(options: Options) -> float | None:
+    share = options.gpu_memory_utilization
+    return None if share is None else round(share * 100, 6)
+
+
+def _format_notes(model: ModelArchitecture, gpu: GPUProduct) -> tuple[str, ...]:
+    """Say when a GPU has no kernels for a quantised checkpoint; 16-bit formats stand in for each other."""
+    if model.quantization.format in _SIXTEEN_BIT or model.quantization.format is NumberFormat.UNKNOWN:
+        return ()
+    problem = format_problem(model, gpu)
+    return (f"vLLM may refuse it: {problem}.",) if problem else ()
 
 
 def _model(options: Options) -> tuple[ModelArchitecture, list[str]]:
     model = _architecture(options)
     if options.quantization is None:
         return model, []
+    if options.quantization.strip().lower() in _THIRTY_TWO_BIT:
+        raise UnknownMemoryError("quantization: weights and cache in 32 bit are not modelled")
     wanted = named(options.quantization)
     have = model.quantization
     if wanted is None or _same(wanted.format, have.format):
         return model, []
-    if have.format not in {NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32, NumberFormat.UNKNOWN}:
+    if have.format not in {*_SIXTEEN_BIT, NumberFormat.UNKNOWN}:
         raise OptionError(
             f"quantization: the checkpoint of {model.model_id} is {have.format}, not {options.quantization}"
         )
@@ -193,7 +241,7 @@ def _limits(
     if length is None:
         length = model.max_position_embeddings
         notes.append(f"max-model-len {length}: the model's own context.")
-    seqs, tokens = default_batch(engine, gpu, length)
+    seqs, tokens = _batch(options, engine, gpu, length)
     if options.max_num_seqs is None:
         notes.append(f"max-num-seqs {seqs}: what vLLM {engine.name} takes on {gpu.short_name}.")
     if options.max_num_batched_tokens is None:
@@ -203,17 +251,29 @@ def _limits(
         notes.append(f"gpu-memory-utilization 0.{percent}: the default of vLLM {engine.name}.")
     else:
         percent = int(options.gpu_memory_utilization * 100 + 1e-6)
-        if percent < options.gpu_memory_utilization * 100 - 1e-6:
-            notes.append(f"gpu-memory-utilization is counted in whole percent: {percent} %.")
     limits = EngineLimits(
         max_model_len=length,
-        max_num_seqs=options.max_num_seqs or seqs,
-        max_num_batched_tokens=options.max_num_batched_tokens or tokens,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
         gpu_memory_utilization_percent=percent,
         kv_cache_dtype=options.kv_cache_dtype,
         enforce_eager=options.enforce_eager,
     )
     return limits, notes
+
+
+def _batch(options: Options, engine: EngineClass, gpu: GPUProduct, length: int) -> tuple[int, int]:
+    """Return sequences and batched tokens, given or as the engine takes them beside what is given.
+
+    A default of tokens is at most sequences x length, and one of sequences at most the tokens (vLLM V1,
+    `_set_default_max_num_seqs_and_batched_tokens_args`).
+    """
+    seqs, tokens = default_batch(engine, gpu, length)
+    if options.max_num_batched_tokens is not None:
+        tokens = options.max_num_batched_tokens
+    elif engine.v1:
+        tokens = min(tokens, (options.max_num_seqs or seqs) * length)
+    return options.max_num_seqs or min(seqs, tokens), tokens
 
 
 def _check_split(model: ModelArchitecture, split: Parallelism) -> None:
@@ -229,6 +289,10 @@ def _check_split(model: ModelArchitecture, split: Parallelism) -> None:
         raise OptionError(f"pp: {split.pipeline} is more than the {model.num_layers} layers")
     if split.expert and model.moe is None:
         raise OptionError(f"ep: {model.model_id} has no experts")
+    alone = split if model.moe is not None else replace(split, data=1)
+    refusal = illegality(model, alone)
+    if refusal:
+        raise UnknownMemoryError(f"tp: vLLM is expected to refuse {split}: {refusal}")
 
 
 def _text(values: Mapping[str, object], name: str) -> str:
@@ -251,6 +315,15 @@ def _count(values: Mapping[str, object], name: str, most: int) -> int | None:
     if isinstance(value, bool) or not 1 <= number <= most or number != int(number):
         raise OptionError(f"{name}: must be a whole number from 1 to {most}, not {kind(value)}")
     return int(number)
+
+
+def _version(values: Mapping[str, object]) -> str:
+    value = values.get("engine_version", DEFAULT_ENGINE_VERSION)
+    if isinstance(value, float | int) and not isinstance(value, bool) and len(str(value)) > len("0.1"):
+        return str(value)  # 0.19; but 0.2 may have been 0.20 before a number lost its zero
+    if not isinstance(value, str):
+        raise OptionError(f'engine_version: must be a text such as "0.20.0", not {kind(value)}')
+    return value
 
 
 def _flag(values: Mapping[str, object], name: str) -> bool:

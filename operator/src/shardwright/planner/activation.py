@@ -37,16 +37,15 @@ def peak_gib(
 
     max(c S V, T (3 I / tp + 4 h) 2 B) + 2 B T h + MoE workspace + constant: the sampler's sort over S
     sequences x V words, paid by the last pipeline stage and the same on every rank (logits are gathered), or
-    the widest layer.
+    the widest layer. The profile run takes min(S, T) sequences (vLLM, gpu_model_runner `_dummy_run`).
     """
     tokens, hidden = limits.max_num_batched_tokens, model.hidden_size
     width = model.intermediate_size
     if model.moe is not None and not model.moe.dense_layers and model.moe.moe_layer_step == 1:
         width = model.moe.shared_intermediate_size or model.moe.expert_intermediate_size
     layer = tokens * (3 * width / split.tensor + 4 * hidden) * 2
-    sampler = (
-        engine.sampler_bytes_per_seq_vocab * limits.max_num_seqs * model.vocab_size if last_stage else 0.0
-    )
+    sequences = min(limits.max_num_seqs, tokens) if last_stage else 0
+    sampler = engine.sampler_bytes_per_seq_vocab * sequences * model.vocab_size
     peak = max(sampler, layer) + 2 * tokens * hidden + _profiled_workspace(model, split, limits)
     return peak / GIB + BASE_GIB + (TOWER_GIB if model.multimodal else 0.0)
 
@@ -82,5 +81,5 @@ def after_pool_gib(
         rows = tokens * model.moe.experts_per_token
         need += graphs_outside_gib + rows * (3 * width + model.hidden_size) * 2 / GIB
     freed = max(0.0, engine.sampler_bytes_per_seq_vocab - SMALL_SAMPLER_BYTES)
-    need -= freed * limits.max_num_seqs * model.vocab_size / GIB
+    need -= freed * min(limits.max_num_seqs, tokens) * model.vocab_size / GIB
     return graphs_outside_gib + max(0.0, need)

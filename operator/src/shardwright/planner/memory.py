@@ -7,7 +7,7 @@ is better.
 Sources and measured errors: `docs/memory-model.md`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from shardwright.catalog.gpus import visible_gib
@@ -56,7 +56,7 @@ def estimate(request: MemoryRequest) -> MemoryEstimate:
     counts on the pool less the margin. Pure; results are cached by value.
     """
     total = request.visible_gib if request.visible_gib is not None else visible_gib(request.gpu)
-    budget = total * request.limits.gpu_memory_utilization_percent / 100
+    budget = total * request.percent / 100
     known = coverage(request, budget)
     account = _Account(
         total=total,
@@ -136,7 +136,7 @@ def _room_outside_gib(request: MemoryRequest, total: float, graphs: float) -> fl
 
     Checked for V1 above vLLM's own default utilisation only: below it every measured start had the room.
     """
-    percent = request.limits.gpu_memory_utilization_percent
+    percent = request.percent
     if percent <= activation.TRUSTED_UTILIZATION_PERCENT or not request.engine.v1:
         return 0.0
     outside = total * (100 - percent) / 100 - activation.CONTEXT_GIB
@@ -166,14 +166,15 @@ def _phrase(model: ModelArchitecture, known: Coverage) -> str:
 
 def _bill(request: MemoryRequest, account: _Account, worst: _Stage) -> tuple[BillItem, ...]:
     limits, split, graphs = request.limits, request.parallelism, account.graphs
-    percent = limits.gpu_memory_utilization_percent
     outside = not request.engine.subtracts_cuda_graphs
     taken = f"{graphs:.2f} GiB, taken after the pool before vLLM 0.20."
     sampler = f"The sampler sorts {limits.max_num_seqs} sequences x {request.architecture.vocab_size} words"
     return (
         _line("Visible memory", account.total, f"What vLLM sees of a {request.gpu.short_name}."),
         _line(
-            "Outside the budget", account.budget - account.total, f"gpu-memory-utilization is {percent} %."
+            "Outside the budget",
+            account.budget - account.total,
+            f"gpu-memory-utilization is {request.percent:g} %.",
         ),
         _line("Weights", -worst.weights, _weights_why(request.architecture, split, worst.stage)),
         _line(
@@ -206,7 +207,7 @@ def _notes(request: MemoryRequest, known: Coverage, pool: float, need: float, ro
     if room < 0:
         notes.append(
             f"CUDA graphs and start-up buffers need {-room:.2f} GiB more than utilisation "
-            f"{limits.gpu_memory_utilization_percent} % leaves outside the pool: lower it."
+            f"{request.percent:g} % leaves outside the pool: lower it."
         )
     if pool - known.margin_gib < need <= pool:
         notes.append("It may start: the pool holds one request only if the margin is counted on.")
@@ -219,11 +220,4 @@ def _notes(request: MemoryRequest, known: Coverage, pool: float, need: float, ro
 
 def with_limits(request: MemoryRequest, limits: EngineLimits) -> MemoryRequest:
     """Return the same question with other engine limits."""
-    return MemoryRequest(
-        architecture=request.architecture,
-        gpu=request.gpu,
-        engine=request.engine,
-        parallelism=request.parallelism,
-        limits=limits,
-        visible_gib=request.visible_gib,
-    )
+    return replace(request, limits=limits)

@@ -76,6 +76,14 @@ class MemoryRequest:
     limits: EngineLimits
     visible_gib: float | None = None
     """Overrides the product's, from the node's memory label."""
+    utilization_percent: float | None = None
+    """Overrides the limits' whole percent, for an engine started with a share such as 0.925."""
+
+    @property
+    def percent(self) -> float:
+        """GPU memory utilisation that the bill counts with."""
+        exact = self.utilization_percent
+        return self.limits.gpu_memory_utilization_percent if exact is None else exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
