@@ -225,6 +225,20 @@ def test_the_smallest_pipeline_stage_decides():
     assert answer.kv_tokens == pytest.approx(2_257_264, rel=0.005)  # measured
 
 
+def test_block_experts_on_hopper_hold_aligned_buffers():
+    """DeepSeek-R1: (8192 x 8 + 256 x 127) rows x 2 x 7168 x 2 B, instead of 65536 x (7168 + 256) x 2 B."""
+    more = (98048 * 2 * 7168 - 65536 * (7168 + 256)) * 2 / GIB
+    r1 = {"model": "deepseek-ai/DeepSeek-R1", "tensor": 8}
+    hopper = estimate(ask(gpu="H200", version="0.19.0", **r1)).activation_gib
+    assert more == pytest.approx(1.71, abs=0.01)
+    assert hopper - estimate(ask(gpu="B200", version="0.19.0", **r1)).activation_gib == pytest.approx(more)
+    assert hopper - estimate(ask(gpu="MI300X", version="0.19.0", **r1)).activation_gib == pytest.approx(more)
+    plain = {"model": "Qwen/Qwen3-30B-A3B"}
+    assert (
+        estimate(ask(gpu="H200", **plain)).activation_gib == estimate(ask(gpu="B200", **plain)).activation_gib
+    )
+
+
 def test_the_sampler_takes_no_more_sequences_than_tokens():
     few = estimate(ask("Qwen/Qwen3-8B", version="0.16.0", max_num_seqs=512, max_num_batched_tokens=512))
     many = estimate(ask("Qwen/Qwen3-8B", version="0.16.0", max_num_seqs=4096, max_num_batched_tokens=512))

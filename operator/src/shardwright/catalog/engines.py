@@ -55,6 +55,7 @@ def engine_class(version: str = DEFAULT_ENGINE_VERSION) -> EngineClass:
         default_gpu_memory_utilization_percent=row.integer(
             "default_gpu_memory_utilization_percent", low=10, high=98
         ),
+        aligns_block_experts=row.flag("aligns_block_experts", default=False),
         v1=row.flag("v1", default=True),
         source=row.text("source"),
     )

@@ -184,6 +184,8 @@ class EngineClass:
     cuda_graph_amd_gib: float = 4.95
     """The same on ROCm."""
     default_gpu_memory_utilization_percent: int = 90
+    aligns_block_experts: bool = False
+    """Whether block-FP8 experts on Hopper keep DeepGEMM's buffers through the profile run."""
     v1: bool = True
     """False for the old engine, whose profile run takes one prompt of the maximum length."""
     source: str = ""

@@ -32,6 +32,7 @@ def peak_gib(
     limits: EngineLimits,
     *,
     last_stage: bool,
+    hopper: bool = False,
 ) -> float:
     """Return GiB of the activation peak on one rank.
 
@@ -46,18 +47,33 @@ def peak_gib(
     layer = tokens * (3 * width / split.tensor + 4 * hidden) * 2
     sequences = min(limits.max_num_seqs, tokens) if last_stage else 0
     sampler = engine.sampler_bytes_per_seq_vocab * sequences * model.vocab_size
-    peak = max(sampler, layer) + 2 * tokens * hidden + _profiled_workspace(model, split, limits)
+    aligned = hopper and engine.aligns_block_experts
+    workspace = _profiled_workspace(model, split, limits, aligned=aligned)
+    peak = max(sampler, layer) + 2 * tokens * hidden + workspace
     return peak / GIB + BASE_GIB + (TOWER_GIB if model.multimodal else 0.0)
 
 
-def _profiled_workspace(model: ModelArchitecture, split: Parallelism, limits: EngineLimits) -> float:
-    """Bytes of the experts' buffers: T top_k (max(2 I / tp, h) + I / tp) 2 B. Not seen for mxfp4 kernels."""
+def _profiled_workspace(
+    model: ModelArchitecture, split: Parallelism, limits: EngineLimits, *, aligned: bool
+) -> float:
+    """Bytes of the experts' buffers: T top_k (max(2 I / tp, h) + I / tp) 2 B. Not seen for mxfp4 kernels.
+
+    `aligned`: where block-FP8 experts run by DeepGEMM, both buffers are max(2 I / tp, h) wide and have room
+    for each expert's rows rounded up to a block (vLLM, `DeepGemmExperts.workspace_shapes` and
+    `compute_aligned_M`). On DeepSeek-R1 that is 1.7 GiB more; without it H200 pools came out 1.8 GiB lower
+    than predicted.
+    """
     moe = model.moe
     if moe is None or model.quantization.format is NumberFormat.MXFP4:
         return 0.0
     width = moe.expert_intermediate_size / (1 if split.expert else split.tensor)
     rows = limits.max_num_batched_tokens * moe.experts_per_token
-    return rows * (max(2 * width, model.hidden_size) + width) * 2
+    widest = max(2 * width, model.hidden_size)
+    block = model.quantization.block
+    if aligned and block is not None:
+        experts = moe.num_experts / (split.tensor * split.data if split.expert else 1)
+        return (rows + experts * (block[0] - 1)) * (widest + max(width, model.hidden_size)) * 2
+    return rows * (widest + width) * 2
 
 
 def after_pool_gib(

@@ -24,6 +24,9 @@ from shardwright.planner.types import (
     Verdict,
 )
 
+HOPPER = 9
+"""Major compute capability whose block-FP8 experts run by DeepGEMM unless told otherwise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
@@ -110,7 +113,8 @@ def _stages(request: MemoryRequest) -> tuple[weights.Stage, ...]:
 def _stage(request: MemoryRequest, stage: weights.Stage, available_gib: float) -> _Stage:
     model, split, limits = request.architecture, request.parallelism, request.limits
     loaded = weights.stage_bytes(model, split, stage, amd=request.gpu.vendor == "amd") / GIB
-    peak = activation.peak_gib(model, request.engine, split, limits, last_stage=stage.last)
+    hopper = request.gpu.compute_capability is not None and request.gpu.compute_capability[0] == HOPPER
+    peak = activation.peak_gib(model, request.engine, split, limits, last_stage=stage.last, hopper=hopper)
     pool = available_gib - loaded - peak
     concurrency, tokens = kv.pool_tokens(model, split.tensor, stage, limits, pool * GIB)
     return _Stage(
