@@ -1,7 +1,7 @@
 """Samples where a Python process spends its CPU time; active when it is on PYTHONPATH and told a file.
 
-Python imports a module of this name at start. It decides nothing about the program: a timer of CPU time fires every
-two milliseconds, and the stack of the main thread is counted. Unlike a tracing profiler it hardly slows the program,
+Python imports a module of this name at start. It decides nothing about the program: a timer of CPU time fires at
+each tick of the kernel, and the stack of the main thread is counted. Unlike a tracing profiler it hardly slows the program,
 so the CPU figures of a sampled run still hold. Time in C counts for the Python function that called it.
 """
 
@@ -12,7 +12,7 @@ from collections import Counter
 from types import FrameType
 
 _VARIABLE = "SHARDWRIGHT_PROFILE"
-_EVERY_S = 0.002
+_EVERY_S = 0.001
 _ROWS = 60
 
 
@@ -49,7 +49,7 @@ class Sampler:
         signal.setitimer(signal.ITIMER_PROF, 0)
         with open(self._path, "w") as file:  # noqa: PTH123 - a start-up module imports as little as it can
             for title, counts in (("innermost", self._inner), ("on the stack", self._on_stack)):
-                file.write(f"{title}: share of {self._samples} samples of {_EVERY_S * 1000:g} ms CPU\n")
+                file.write(f"{title}: share of {self._samples} samples\n")
                 file.writelines(
                     f"{100 * count / max(1, self._samples):5.1f} %  {name}\n"
                     for name, count in counts.most_common(_ROWS)

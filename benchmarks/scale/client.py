@@ -118,6 +118,5 @@ def collection(manifest: Json) -> str:
     if kind in _CREATED:
         return _CREATED[kind]
     namespace = manifest["metadata"]["namespace"]
-    if kind == "LLMService":
-        return f"/apis/{manifest['apiVersion']}/namespaces/{namespace}/llmservices"
-    return f"/api/v1/namespaces/{namespace}/{kind.lower()}s"
+    prefix = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
+    return f"{prefix}/namespaces/{namespace}/{kind.lower()}s"

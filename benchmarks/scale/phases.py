@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from harness.cluster import Cluster
@@ -22,6 +23,7 @@ Detail = dict[str, Any]
 _PASS_TIMEOUT_S = 600.0
 _QUIET_S = 5.0
 _SAMPLE_EVERY_S = 0.2
+_PAUSE_S = 0.5
 OUTAGE_S = 10.0
 
 
@@ -70,9 +72,9 @@ class Phases:
             "writesPerChildMax": max(children.values(), default=0),
             "statusWritesPerServiceMax": max(status.values(), default=0),
             "rssMiB": usage.rss_mib,
-            "peakRSSMiB": usage.peak_rss_mib,
         }
         self.detail["firstPass"] = {
+            "peakRSSMiB": round(usage.peak_rss_mib, 1),
             "readySeconds": round(ready_s, 2),
             "lastDeploymentSeconds": round(last_child - began_unix, 2),
             "settledSeconds": round(time.monotonic() - began - _QUIET_S, 2),
@@ -106,14 +108,13 @@ class Phases:
         self._say(f"idle: {len(requests)} requests in {seconds:.0f} s")
 
     async def single_changes(self, count: int) -> None:
-        """Change one service at a time, there and back, and wait in between until it has settled."""
+        """Change one service at a time, then each back, with a pause in which pods come and go."""
         latencies: list[float] = []
         mark = self._log.refresh()
-        for index in _spread_over(self._count, count, start=0):
-            for replicas in (2, 1):
+        for replicas in (2, 1):
+            for index in _spread_over(self._count, count, start=0):
                 latencies.append(await self._change(index, replicas))
-                key = (specs.namespace(index), specs.name(index))
-                await self._services.wait_for_object(key, _settled_with(replicas), f"{key} settled again")
+                await asyncio.sleep(_PAUSE_S)
         self.figures["changeP99Seconds"] = spread(latencies)["p99"]
         self.detail["singleChanges"] = spread(latencies) | {
             "change": "scaling.minReplicas 1 -> 2 -> 1, seen as spec.replicas of the Deployment",
@@ -155,6 +156,7 @@ class Phases:
         await self._settle(120)
         requests, usage = self._log.since(mark), self._operator.usage()
         self.figures["restartWrites"] = len(audit.writes(requests))
+        self.figures["rssAfterRestartMiB"] = usage.rss_mib
         self.detail["restart"] = {
             "readySeconds": round(ready_s, 2),
             "quietSeconds": round(time.monotonic() - began - _QUIET_S, 2),
@@ -175,9 +177,11 @@ class Phases:
         # In this thread: a child that is bound to its parent must be started by the main thread.
         self._cluster.start_apiserver()
         back = time.monotonic()
-        manifest = specs.service("after-outage", "team-0", specs.distinct_specs()[-4])
-        await in_parallel([lambda: self._client.create(manifest)])
-        created = time.monotonic()
+        new = specs.service("after-outage", "team-0", specs.distinct_specs()[-4])
+        # The other controllers come back by their own back-off; a plain Deployment shows when.
+        plain = specs.plain_deployment("plain", "other-0")
+        await in_parallel([partial(self._client.create, plain), partial(self._client.create, new)])
+        plain_ready = asyncio.create_task(self._until_available("other-0", "plain"))
         key = ("team-0", "after-outage")
         child = await self._workloads.wait_for_object(
             key, lambda _: True, "the Deployment of the new service"
@@ -185,6 +189,7 @@ class Phases:
         ready = await self._services.wait_for_object(
             key, lambda fact: fact.settled, "the new service Ready", 120
         )
+        plain_s = await plain_ready - back
         await self._settle(120)
         survived = self._operator.is_running and self._operator.pid == pid
         children = audit.writes_per_child(self._log.since(mark))
@@ -192,15 +197,20 @@ class Phases:
         self.figures |= {
             "outageExits": 0 if survived else 1,
             "outageChildSeconds": child - back,
-            "outageReadySeconds": ready - back,
+            "outageReadyLagSeconds": max(0.0, ready - back - plain_s),
             "outageOtherWrites": sum(others.values()),
         }
         self.detail["outage"] = {
             "seconds": OUTAGE_S,
-            "createdAfterSeconds": round(created - back, 3),
+            "deploymentSeconds": round(child - back, 2),
+            "readySeconds": round(ready - back, 2),
+            "plainDeploymentReadySeconds": round(plain_s, 2),
             "requests": audit.by_verb(self._log.since(mark)),
         }
-        self._say(f"outage: Deployment after {child - back:.1f} s, Ready after {ready - back:.1f} s")
+        self._say(
+            f"outage: Deployment after {child - back:.1f} s, Ready after {ready - back:.1f} s"
+            f" (a plain Deployment: {plain_s:.1f} s)"
+        )
 
     def finish(self) -> None:
         """Stop the operator and count what must not have happened at all."""
@@ -227,6 +237,12 @@ class Phases:
             key, lambda fact: fact.replicas == replicas, f"{key} with {replicas} replicas"
         )
         return seen - sent
+
+    async def _until_available(self, namespace: str, name: str) -> float:
+        path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+        while not (await self._client.get(path)).get("status", {}).get("availableReplicas"):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        return time.monotonic()
 
     async def _wait_ready(self) -> float:
         return await asyncio.to_thread(self._operator.wait_ready, 120)
@@ -286,10 +302,6 @@ class Phases:
         metrics = self._operator.metrics()
         steps = {name.removeprefix(prefix)[:-2]: s for name, s in metrics.items() if name.startswith(prefix)}
         return {step: round(s, 2) for step, s in (steps | {"rest": total_s - sum(steps.values())}).items()}
-
-
-def _settled_with(replicas: int) -> Callable[[ServiceFact], bool]:
-    return lambda fact: fact.settled and fact.replicas == replicas
 
 
 def _spread_over(total: int, count: int, start: int) -> list[int]:

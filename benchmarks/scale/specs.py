@@ -80,6 +80,22 @@ def service(called: str, in_namespace: str, spec: Manifest) -> Manifest:
     }
 
 
+def plain_deployment(called: str, in_namespace: str) -> Manifest:
+    """Give a Deployment of one pod that has nothing to do with the operator."""
+    labels = {"app": called}
+    container = {"name": "main", "image": "registry.example/work:1"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": called, "namespace": in_namespace},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
 def name(index: int) -> str:
     """Name the service with this index."""
     return f"svc-{index:04d}"
