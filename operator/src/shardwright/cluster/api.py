@@ -19,8 +19,8 @@ from shardwright.cluster.transport import JSON_TYPE, Response, TokenBucket, Tran
 APPLY_TYPE: Final = "application/apply-patch+yaml"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-PAGE: Final = 250
-"""Objects of one list page: at some 10 kB each, a page of JSON and its dicts stay below 20 MiB."""
+PAGE: Final = 100
+"""Objects of one list page: at some 10 kB each, a page of JSON and its dicts stay below 10 MiB."""
 
 
 class RequestObserver(Protocol):

@@ -5,6 +5,26 @@ from shardwright.cluster.kinds import Kind
 from shardwright.cluster.store import Key, Store
 
 
+class ServiceSink:
+    """LLMServices."""
+
+    def __init__(self, store: Store, namespace: str | None) -> None:
+        self._store = store
+        self._namespace = namespace
+
+    def upsert(self, obj: JsonObject) -> None:
+        """See Sink."""
+        self._store.set_service(obj)
+
+    def remove(self, key: Key) -> None:
+        """See Sink."""
+        self._store.remove_service(key)
+
+    def keys(self) -> set[Key]:
+        """See Sink."""
+        return {(key[0], key[1]) for key in self._store.services if self._namespace in {None, key[0]}}
+
+
 class ChildSink:
     """Children of one kind. List items carry no kind, so it is put back."""
 

@@ -142,10 +142,6 @@ class Store:
         """ResourceVersion of each node, keyed as a watch does."""
         return {("", name): version for name, version in self._node_versions.items()}
 
-    def service_versions(self) -> dict[Key, str]:
-        """ResourceVersion of each service."""
-        return {(key[0], key[1]): entry.resource_version for key, entry in self.services.items()}
-
     def set_pod(self, obj: JsonObject) -> None:
         """Take a pod; one that has ended is as good as gone."""
         if (obj.get("status") or {}).get("phase") in _TERMINAL:

@@ -148,7 +148,7 @@ class AiohttpTransport:
 
     async def stream(self, target: str, *, accept: str, inactivity_s: float) -> AsyncIterator[Response]:
         """See Transport.stream."""
-        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=inactivity_s)
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
         try:
             async with self._session.get(
                 URL(self._base + target, encoded=True),
@@ -162,7 +162,7 @@ class AiohttpTransport:
                         await self._credentials.reload()
                     yield Response(response.status, response.headers, await response.read())
                     return
-                async for line in _lines(response):
+                async for line in _lines(response, inactivity_s):
                     yield Response(response.status, response.headers, line)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer("WATCH", target, error) from error
@@ -174,16 +174,37 @@ class AiohttpTransport:
         await asyncio.sleep(0)
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Split by newline without a limit on the length: one object can be larger than any line buffer."""
+async def _lines(response: aiohttp.ClientResponse, inactivity_s: float) -> AsyncIterator[bytes]:
+    """Split by newline without a limit on the length: one object can be larger than any line buffer.
+
+    Silence is noticed by one timer that looks now and then: one for each chunk was measurable in a busy
+    watch.
+    """
+    loop = asyncio.get_running_loop()
+    heard = loop.time()
+
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal timer
+        if loop.time() - heard > inactivity_s:
+            response.close()
+        else:
+            timer = loop.call_later(inactivity_s / 4, look)
+
+    timer = loop.call_later(inactivity_s / 4, look)
     rest = b""
-    async for chunk in response.content.iter_any():
-        first, *more = chunk.split(b"\n")
-        rest += first
-        for part in more:
-            if rest:
-                yield rest
-            rest = part
+    try:
+        async for chunk in response.content.iter_any():
+            heard = loop.time()
+            first, *more = chunk.split(b"\n")
+            rest += first
+            for part in more:
+                if rest:
+                    yield rest
+                rest = part
+    finally:
+        timer.cancel()
 
 
 def _no_answer(method: str, target: str, error: BaseException) -> Transient:

@@ -1,7 +1,7 @@
 """List and watch of one kind, with bookmarks, resumption and a heartbeat that liveness can judge.
 
 Decides when to list again (the resume point is too old), when to resume, and how long to wait after a
-failure (at most 3 s, so that a service made after an outage is seen quickly). Never keeps an object: the
+failure (at most 1.5 s, so that a service made after an outage is seen quickly). Never keeps an object: the
 sink takes small facts. `docs/adr/0003-watches.md` has the measurements behind this module standing
 beside kopf's watcher.
 """
@@ -27,7 +27,7 @@ the cacher of k8s.io/apiserver, with a jitter of a quarter)."""
 HEARTBEAT_LIMIT_S: Final = 240.0
 """A watch without a sign of life for this long is dead. During an outage each new attempt is one."""
 _FIRST_BACKOFF_S: Final = 0.1
-_LAST_BACKOFF_S: Final = 3.0
+_LAST_BACKOFF_S: Final = 1.5
 
 
 class Sink(Protocol):

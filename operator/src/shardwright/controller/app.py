@@ -5,56 +5,47 @@ the end. Never decides anything about a service.
 """
 
 import asyncio
+import ctypes
 import gc
 import logging
-import platform
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
 import kopf
-import yaml
 
-from shardwright.api.llmservice import GROUP, PLURAL, ServiceKey
-from shardwright.catalog.gpus import load_products
-from shardwright.cluster import kinds
+from shardwright.api.llmservice import GROUP, PLURAL
 from shardwright.cluster.api import Api
 from shardwright.cluster.credentials import Credentials
-from shardwright.cluster.errors import ClusterError, Forbidden, Gone
-from shardwright.cluster.events import Recorder
-from shardwright.cluster.json import JsonObject
-from shardwright.cluster.sinks import AutoscalerSink, ChildSink, PodSink
-from shardwright.cluster.store import Store
+from shardwright.cluster.errors import Forbidden, Gone
 from shardwright.cluster.transport import AiohttpTransport, TokenBucket
 from shardwright.cluster.watch import Watch
 from shardwright.controller import host, logs
-from shardwright.controller.admission import Admission
-from shardwright.controller.apply import Applier
-from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.health import Canary, Health, serve
-from shardwright.controller.observe import read_service
 from shardwright.controller.options import Options
-from shardwright.controller.planning import Planning
-from shardwright.controller.queue import WorkQueue
-from shardwright.controller.reconcile import Reconciler
-from shardwright.controller.references import References
-from shardwright.controller.report import Reporter
+from shardwright.controller.parts import Parts, clock
+from shardwright.controller.sources import (
+    canaries,
+    capabilities,
+    declared_nodes,
+    find_resource,
+    follow_pool,
+    seed_nodes,
+    watches,
+)
 from shardwright.controller.workers import work_forever
 from shardwright.metrics.exposition import Exposition
-from shardwright.render.request import Capabilities
-from shardwright.topology.ledger import Ledger
 
 __all__ = ["Operator", "Options", "run"]
 
 _LOG = logging.getLogger(__name__)
 
 RETRY_S: Final = 2.0
-DECLARED_POOL_S: Final = 60.0
-NODES_KEY: Final = "nodes.yaml"
+
+
 EXIT_S: Final = 0.3
 """How long the end may take; whatever still runs then is left to the end of the process."""
 _NO_CRD: Final = (
@@ -90,7 +81,7 @@ class Operator:
 
     async def run(self) -> int:
         """Run until `stop` is set; the exit code."""
-        health = Health(_clock)
+        health = Health(clock)
         runner, self.port = await serve(
             health, self.metrics, self.options.metrics_address, self.options.metrics_port
         )
@@ -114,7 +105,7 @@ class Operator:
     async def _main(self, health: Health) -> None:
         credentials = await self._until("log in", lambda: Credentials.load(self.options.source))
         transport = AiohttpTransport(credentials)
-        bucket = TokenBucket(self.options.requests_per_second, self.options.burst, _clock)
+        bucket = TokenBucket(self.options.requests_per_second, self.options.burst, clock)
         api = Api(transport, bucket=bucket, observer=self.metrics)
         _LOG.info(
             "starting server=%s namespaces=%s", credentials.server, ",".join(self.options.namespaces) or "all"
@@ -143,25 +134,25 @@ class Operator:
                 said = why
             await asyncio.sleep(RETRY_S)
 
-    async def _fill(self, parts: "Parts", health: Health, stack: AsyncExitStack) -> None:
+    async def _fill(self, parts: Parts, health: Health, stack: AsyncExitStack) -> None:
         """Fill the store before anything is decided: a missing node would look like a missing GPU."""
-        await self._until("list services", lambda: _seed_services(parts, self.options.scopes))
+        await self._until("find the resource", lambda: find_resource(parts.api, self.options.scopes[0]))
         if self.options.pool_config_map is None:
-            await self._until("list nodes", lambda: _seed_nodes(parts))
+            await self._until("list nodes", lambda: seed_nodes(parts))
         else:
             where = self.options.pool_config_map
-            await self._until("read the declared pool", lambda: _declared_nodes(parts, where))
+            await self._until("read the declared pool", lambda: declared_nodes(parts, where))
         parts.reconciler.capabilities = await self._until(
-            "discover", lambda: _capabilities(parts.api, self.options)
+            "discover", lambda: capabilities(parts.api, self.options)
         )
-        for watch in _watches(parts, self.options, pod_monitor=parts.reconciler.capabilities.pod_monitor):
+        for watch in watches(parts, self.options, pod_monitor=parts.reconciler.capabilities.pod_monitor):
             health.watches.append(watch)
             await stack.enter_async_context(_task(f"watch {watch.kind.plural}", watch.run(), health))
         for watch in health.watches:
             await watch.synced.wait()
 
     async def _start(
-        self, parts: "Parts", health: Health, stack: AsyncExitStack, credentials: Credentials
+        self, parts: Parts, health: Health, stack: AsyncExitStack, credentials: Credentials
     ) -> None:
         declared = self.options.pool_config_map
         handlers = host.registry(credentials, parts.store, nodes=declared is None)
@@ -170,12 +161,12 @@ class Operator:
             worker = work_forever(parts.queue, parts.reconciler.reconcile, self.metrics)
             await stack.enter_async_context(_task(f"worker {index}", worker, health))
         stack.callback(parts.queue.close)
-        health.canaries += _canaries(parts, self.options)
+        health.canaries += canaries(parts, self.options)
         for canary in health.canaries:
             await stack.enter_async_context(_task(f"canary {canary.kind.plural}", canary.run(), health))
         await stack.enter_async_context(_task("expiry", parts.dispatch.expire_forever(), health))
         if declared is not None:
-            await stack.enter_async_context(_task("declared pool", _follow_pool(parts, declared), health))
+            await stack.enter_async_context(_task("declared pool", follow_pool(parts, declared), health))
         parts.dispatch.started = True
         _settle_memory()
         self._expose(parts, health)
@@ -187,7 +178,7 @@ class Operator:
             len(parts.store.pods),
         )
 
-    def _expose(self, parts: "Parts", health: Health) -> None:
+    def _expose(self, parts: Parts, health: Health) -> None:
         store = parts.store
         counts: dict[str, Callable[[], float]] = {
             "services": lambda: len(store.services),
@@ -210,35 +201,6 @@ class Operator:
         )
 
 
-@dataclass(slots=True)
-class Parts:
-    """What the operator is made of."""
-
-    api: Api
-    store: Store
-    planning: Planning
-    dispatch: Dispatch
-    queue: WorkQueue[ServiceKey]
-    reconciler: Reconciler
-
-    @classmethod
-    def wire(cls, api: Api, options: Options, metrics: Exposition) -> "Parts":
-        """Put the parts together."""
-        store = Store(read_service)
-        planning = Planning(store, Ledger(), load_products())
-        queue: WorkQueue[ServiceKey] = WorkQueue(metrics)
-        dispatch = Dispatch(store, planning, queue, lambda key, entry: reconciler.forget(key, entry))  # noqa: PLW0108 -- it is made below
-        store.listener = dispatch
-        references = References(api, _clock)
-        applier = Applier(api, store, metrics, _clock)
-        admission = Admission(store, planning, dispatch, references, applier, metrics, _clock)
-        instance = options.instance or platform.node()
-        recorder = Recorder(api, clock=_clock, timestamp=_precise_now, instance=instance)
-        reporter = Reporter(api, store, planning, recorder, metrics, _clock, _now)
-        reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, _clock)
-        return cls(api, store, planning, dispatch, queue, reconciler)
-
-
 def _settle_memory() -> None:
     """Keep what was loaded out of garbage collection, and collect seldom.
 
@@ -247,23 +209,13 @@ def _settle_memory() -> None:
     """
     gc.collect()
     gc.freeze()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc: give back what the first lists took
     gc.set_threshold(50_000, 20, 20)
 
 
 def _age(beating: Watch | Canary) -> float:
-    return _clock() - beating.beat_at
-
-
-def _clock() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _precise_now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return clock() - beating.beat_at
 
 
 @asynccontextmanager
@@ -307,102 +259,3 @@ async def _host(
             yield
         finally:
             stop_flag.set()
-
-
-async def _seed_services(parts: Parts, scopes: tuple[str | None, ...]) -> None:
-    for scope in scopes:
-        async for items, _ in parts.api.list_pages(kinds.LLM_SERVICE, scope):
-            for item in items:
-                parts.store.set_service(item)
-
-
-async def _seed_nodes(parts: Parts) -> None:
-    async for items, _ in parts.api.list_pages(kinds.NODE):
-        for item in items:
-            parts.store.set_node(item)
-
-
-async def _declared_nodes(parts: Parts, where: tuple[str, str]) -> None:
-    """Read the nodes that a ConfigMap declares, as `kubectl get nodes -o yaml` prints them."""
-    config_map = await parts.api.get(kinds.CONFIG_MAP, *where)
-    text = (config_map.get("data") or {}).get(NODES_KEY)
-    if text is None:
-        raise ValueError(f"ConfigMap {'/'.join(where)} has no key {NODES_KEY}")
-    found: list[JsonObject] = []
-    for document in yaml.safe_load_all(text):
-        found += document if isinstance(document, list) else (document or {}).get("items", [document])
-    for node in found:
-        node["metadata"].setdefault("resourceVersion", "0")
-        parts.store.set_node(node)
-    for name in set(parts.store.nodes) - {node["metadata"]["name"] for node in found}:
-        parts.store.remove_node(name)
-
-
-async def _follow_pool(parts: Parts, where: tuple[str, str]) -> None:
-    while True:
-        await asyncio.sleep(DECLARED_POOL_S)
-        try:
-            await _declared_nodes(parts, where)
-        except (ClusterError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-            _LOG.warning(
-                "declared pool unreadable, keeping the last one config_map=%s error=%s",
-                "/".join(where),
-                error,
-            )
-
-
-async def _capabilities(api: Api, options: Options) -> Capabilities:
-    """Find out what the cluster serves and lets us use."""
-    if not await api.serves(kinds.POD_MONITOR):
-        return Capabilities()
-    try:
-        for scope in options.scopes:
-            await api.versions(kinds.POD_MONITOR, scope)
-    except Forbidden:
-        _LOG.info("PodMonitor is served but not permitted; pods get scrape annotations")
-        return Capabilities()
-    return Capabilities(pod_monitor=True)
-
-
-def _watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]:
-    api, store = parts.api, parts.store
-    child_kinds = (*kinds.CHILD_KINDS, *((kinds.POD_MONITOR,) if pod_monitor else ()))
-    found = [
-        Watch(
-            api,
-            kind,
-            ChildSink(store, kind, scope),
-            namespace=scope,
-            labels=kinds.OURS,
-            # Of a Deployment its progress is read besides; of the others, metadata tells who changed what.
-            metadata_only=kind is not kinds.DEPLOYMENT,
-            clock=_clock,
-        )
-        for kind in child_kinds
-        for scope in options.scopes
-    ]
-    found += [
-        Watch(api, kinds.POD, PodSink(store, scope), namespace=scope, fields=kinds.LIVE_PODS, clock=_clock)
-        for scope in options.pod_scopes
-    ]
-    found += [
-        Watch(api, kinds.AUTOSCALER, AutoscalerSink(store, scope), namespace=scope, clock=_clock)
-        for scope in options.scopes
-    ]
-    return found
-
-
-def _canaries(parts: Parts, options: Options) -> list[Canary]:
-    store = parts.store
-    found = [
-        Canary(
-            parts.api, kinds.LLM_SERVICE, options.scopes, store.service_versions, store.remove_service, _clock
-        )
-    ]
-    if options.pool_config_map is None:
-        found.append(
-            Canary(
-                parts.api, kinds.NODE, (None,), store.node_versions, lambda k: store.remove_node(k[1]), _clock
-            )
-        )
-    return found

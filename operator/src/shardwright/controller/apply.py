@@ -19,7 +19,8 @@ from shardwright.cluster.kinds import BY_KIND, CHILD_KINDS
 from shardwright.cluster.store import Store
 from shardwright.metrics.exposition import Exposition
 
-CENSUS_S: Final = 60.0
+CENSUS_S: Final = 600.0
+"""How long a list of names is believed. What came into being since then is noticed when it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,15 @@ class Desired:
         """Take a rendered child."""
         metadata = obj["metadata"]
         return cls((obj["kind"], metadata["namespace"], metadata["name"]), desired_digest(obj), obj)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of applying."""
+
+    written: int = 0
+    conflicts: tuple[str, ...] = ()
+    """The children whose name something else has, as `Kind/name`."""
 
 
 @dataclass(slots=True)
@@ -55,20 +65,22 @@ class Applier:
             return True
         return live.digest != digest
 
-    async def apply(self, entry: ServiceEntry, desired: Iterable[Desired]) -> tuple[str, ...]:
-        """Apply what differs, in order; the children whose name something else has, as `Kind/name`.
+    async def apply(self, entry: ServiceEntry, desired: Iterable[Desired]) -> Outcome:
+        """Apply what differs, in order.
 
         Raises ClusterError. Stops at the first name that is taken, since what follows may rest on it.
         """
+        written = 0
         for child in desired:
             if not self.differs(child.key, child.digest):
                 self.metrics.applied(child.key[0], "unchanged")
                 continue
             if not await self._write(entry, child):
                 self.metrics.applied(child.key[0], "refused")
-                return (f"{child.key[0]}/{child.key[2]}",)
+                return Outcome(written, (f"{child.key[0]}/{child.key[2]}",))
             self.metrics.applied(child.key[0], "written")
-        return ()
+            written += 1
+        return Outcome(written)
 
     async def take_census(self, namespaces: Iterable[str]) -> None:
         """Note all names of some namespaces, so that many new children need no look each."""

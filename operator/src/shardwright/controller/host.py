@@ -1,8 +1,10 @@
-"""kopf as the process host and as the watcher of LLMServices and nodes.
+"""kopf as the process host and as the watcher of nodes.
 
 Decides kopf's settings. Only `on.event` is used: it leaves no annotation, no finalizer and no task for
-an object. The handlers hand the object to the store, and everything else happens in our own queue.
-`docs/adr/0003-watches.md` has the measurements behind the stateless storages.
+an object. The handlers hand the object to the store, and everything else happens in our own queue. What
+changes thousands of times in a first pass (LLMServices, children, pods) is watched by `cluster.watch`,
+at a fifth of the CPU of an event here. `docs/adr/0003-watches.md` has the measurements behind the
+stateless storages.
 """
 
 import itertools
@@ -13,7 +15,7 @@ from typing import Any, Final
 
 import kopf
 
-from shardwright.api.llmservice import GROUP, PLURAL, VERSION
+from shardwright.api.llmservice import GROUP
 from shardwright.cluster.credentials import Credentials
 from shardwright.cluster.store import Store
 
@@ -105,14 +107,6 @@ def registry(credentials: Credentials, store: Store, *, nodes: bool) -> kopf.Ope
     async def login(**_: Any) -> kopf.ConnectionInfo:  # noqa: ANN401
         await credentials.reload()
         return await connection(credentials)
-
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
-    async def service(event: kopf.RawEvent, **_: Any) -> None:  # noqa: ANN401
-        metadata = event["object"]["metadata"]
-        if event["type"] == "DELETED":
-            store.remove_service((metadata["namespace"], metadata["name"]))
-        else:
-            store.set_service(dict(event["object"]))
 
     if nodes:
 

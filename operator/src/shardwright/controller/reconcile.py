@@ -16,7 +16,7 @@ from shardwright.cluster.errors import Invalid
 from shardwright.cluster.facts import ChildKey, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.admission import Admission
-from shardwright.controller.apply import Applier, Desired
+from shardwright.controller.apply import Applier, Desired, Outcome
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.planning import Planning, Proposal
 from shardwright.controller.report import Reporter
@@ -86,13 +86,13 @@ class Reconciler:
         with self.metrics.cpu("decide"):
             now, work = self._decide(entry, service, proposal)
         refused = self._refused_now(entry)
-        conflicts: tuple[str, ...] = ()
+        outcome = Outcome()
         if not refused:
             with self.metrics.cpu("render"):
                 desired = self._render(now, work)
             try:
-                conflicts = await self.applier.apply(entry, desired)
-                if not conflicts:
+                outcome = await self.applier.apply(entry, desired)
+                if not outcome.conflicts:
                     for child in work.remove:
                         await self.applier.delete(child)
             except Invalid as error:
@@ -103,8 +103,10 @@ class Reconciler:
         if live is None or live.generation != entry.generation:
             return _later()
         after.entry = live
-        wait = await self.reporter.report(after, work, conflicts=conflicts, refused=refused)
-        if conflicts or any(problem.blocking for problem in proposal.problems):
+        if outcome.written and len(self.dispatch.queue):
+            return _later(0.0)  # others wait for their children; the report comes after those
+        wait = await self.reporter.report(after, work, conflicts=outcome.conflicts, refused=refused)
+        if outcome.conflicts or any(problem.blocking for problem in proposal.problems):
             self.dispatch.recheck(entry.key, RECHECK_S)
         return _later(wait)
 
@@ -165,6 +167,6 @@ class Reconciler:
 def _later(wait_s: float | None = None) -> Result:
     """Look again after `wait_s`, or at the next resync."""
     if wait_s is not None:
-        return Result(max(0.05, wait_s))
+        return Result(wait_s)
     jitter = random.uniform(-_RESYNC_JITTER, _RESYNC_JITTER)  # noqa: S311 -- spreads load
     return Result(RESYNC_S * (1 + jitter))

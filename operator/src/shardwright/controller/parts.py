@@ -1,0 +1,68 @@
+"""What the operator is made of, put together once. Decides nothing."""
+
+import asyncio
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from shardwright.api.llmservice import ServiceKey
+from shardwright.catalog.gpus import load_products
+from shardwright.cluster.api import Api
+from shardwright.cluster.events import Recorder
+from shardwright.cluster.store import Store
+from shardwright.controller.admission import Admission
+from shardwright.controller.apply import Applier
+from shardwright.controller.dispatch import Dispatch
+from shardwright.controller.observe import read_service
+from shardwright.controller.options import Options
+from shardwright.controller.planning import Planning
+from shardwright.controller.queue import WorkQueue
+from shardwright.controller.reconcile import Reconciler
+from shardwright.controller.references import References
+from shardwright.controller.report import Reporter
+from shardwright.metrics.exposition import Exposition
+from shardwright.topology.ledger import Ledger
+
+
+def clock() -> float:
+    """Seconds of the loop's clock."""
+    return asyncio.get_running_loop().time()
+
+
+def now() -> str:
+    """RFC 3339 in whole seconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def precise_now() -> str:
+    """RFC 3339 in microseconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the operator is made of."""
+
+    api: Api
+    store: Store
+    planning: Planning
+    dispatch: Dispatch
+    queue: WorkQueue[ServiceKey]
+    reconciler: Reconciler
+
+    @classmethod
+    def wire(cls, api: Api, options: Options, metrics: Exposition) -> "Parts":
+        """Put the parts together."""
+        store = Store(read_service)
+        planning = Planning(store, Ledger(), load_products())
+        queue: WorkQueue[ServiceKey] = WorkQueue(metrics)
+        dispatch = Dispatch(store, planning, queue, lambda key, entry: reconciler.forget(key, entry))  # noqa: PLW0108 -- it is made below
+        store.listener = dispatch
+        references = References(api, clock)
+        applier = Applier(api, store, metrics, clock)
+        admission = Admission(store, planning, dispatch, references, applier, metrics, clock)
+        instance = options.instance or platform.node()
+        recorder = Recorder(api, clock=clock, timestamp=precise_now, instance=instance)
+        reporter = Reporter(api, store, planning, recorder, metrics, clock, now)
+        reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock)
+        return cls(api, store, planning, dispatch, queue, reconciler)

@@ -1,0 +1,130 @@
+"""Where facts come from: the first lists, the watches, the declared pool, what the cluster serves.
+
+Decides which objects are looked at in which scope. Never decides anything about them.
+"""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Final
+
+import yaml
+
+from shardwright.cluster import kinds
+from shardwright.cluster.api import Api
+from shardwright.cluster.errors import ClusterError, Forbidden
+from shardwright.cluster.json import JsonObject
+from shardwright.cluster.sinks import AutoscalerSink, ChildSink, PodSink, ServiceSink
+from shardwright.cluster.store import Store
+from shardwright.cluster.watch import Watch
+from shardwright.controller.health import Canary
+from shardwright.controller.options import Options
+from shardwright.controller.parts import Parts, clock
+from shardwright.render.request import Capabilities
+
+_LOG = logging.getLogger(__name__)
+
+DECLARED_POOL_S: Final = 60.0
+NODES_KEY: Final = "nodes.yaml"
+
+
+async def find_resource(api: Api, scope: str | None) -> None:
+    """Return when LLMServices can be listed. Raises Gone while their CRD is not installed."""
+    async for _ in api.list_pages(kinds.LLM_SERVICE, scope, page=1):
+        return
+
+
+async def seed_nodes(parts: Parts) -> None:
+    """List the nodes once."""
+    async for items, _ in parts.api.list_pages(kinds.NODE):
+        for item in items:
+            parts.store.set_node(item)
+
+
+async def declared_nodes(parts: Parts, where: tuple[str, str]) -> None:
+    """Read the nodes that a ConfigMap declares, as `kubectl get nodes -o yaml` prints them."""
+    config_map = await parts.api.get(kinds.CONFIG_MAP, *where)
+    text = (config_map.get("data") or {}).get(NODES_KEY)
+    if text is None:
+        raise ValueError(f"ConfigMap {'/'.join(where)} has no key {NODES_KEY}")
+    found: list[JsonObject] = []
+    for document in yaml.safe_load_all(text):
+        found += document if isinstance(document, list) else (document or {}).get("items", [document])
+    for node in found:
+        node["metadata"].setdefault("resourceVersion", "0")
+        parts.store.set_node(node)
+    for name in set(parts.store.nodes) - {node["metadata"]["name"] for node in found}:
+        parts.store.remove_node(name)
+
+
+async def follow_pool(parts: Parts, where: tuple[str, str]) -> None:
+    """Read the declared pool again, now and then."""
+    while True:
+        await asyncio.sleep(DECLARED_POOL_S)
+        try:
+            await declared_nodes(parts, where)
+        except (ClusterError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+            _LOG.warning(
+                "declared pool unreadable, keeping the last one config_map=%s error=%s",
+                "/".join(where),
+                error,
+            )
+
+
+async def capabilities(api: Api, options: Options) -> Capabilities:
+    """Find out what the cluster serves and lets us use."""
+    if not await api.serves(kinds.POD_MONITOR):
+        return Capabilities()
+    try:
+        for scope in options.scopes:
+            await api.versions(kinds.POD_MONITOR, scope)
+    except Forbidden:
+        _LOG.info("PodMonitor is served but not permitted; pods get scrape annotations")
+        return Capabilities()
+    return Capabilities(pod_monitor=True)
+
+
+def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]:
+    """Make all watches of our own."""
+    api, store = parts.api, parts.store
+    child_kinds = (*kinds.CHILD_KINDS, *((kinds.POD_MONITOR,) if pod_monitor else ()))
+    found = [
+        Watch(
+            api,
+            kind,
+            ChildSink(store, kind, scope),
+            namespace=scope,
+            labels=kinds.OURS,
+            # Of a Deployment its progress is read besides; of the others, metadata tells who changed what.
+            metadata_only=kind is not kinds.DEPLOYMENT,
+            clock=clock,
+        )
+        for kind in child_kinds
+        for scope in options.scopes
+    ]
+    found += [
+        Watch(api, kinds.LLM_SERVICE, ServiceSink(store, scope), namespace=scope, clock=clock)
+        for scope in options.scopes
+    ]
+    found += [
+        Watch(api, kinds.POD, PodSink(store, scope), namespace=scope, fields=kinds.LIVE_PODS, clock=clock)
+        for scope in options.pod_scopes
+    ]
+    found += [
+        Watch(api, kinds.AUTOSCALER, AutoscalerSink(store, scope), namespace=scope, clock=clock)
+        for scope in options.scopes
+    ]
+    return found
+
+
+def canaries(parts: Parts, options: Options) -> list[Canary]:
+    """Watch over kopf's watch of nodes."""
+    store = parts.store
+    if options.pool_config_map is not None:
+        return []
+    remove = partial(_remove_node, store)
+    return [Canary(parts.api, kinds.NODE, (None,), store.node_versions, remove, clock)]
+
+
+def _remove_node(store: Store, key: tuple[str, str]) -> None:
+    store.remove_node(key[1])
