@@ -1,8 +1,9 @@
 """The flags and variables refused at apply are those that the renderer owns, in all their spellings."""
 
 from shardwright.api.flags import OWNED_ENV, OWNED_FLAGS
-from shardwright.render import environment, flags
-from shardwright.render.flag_table import FLAGS_0_32
+from shardwright.catalog import flags
+from shardwright.catalog.flag_table import FLAGS_0_32
+from shardwright.render import environment
 
 REFUSED = [flag for owned in OWNED_FLAGS for flag in owned.flags]
 OPTIONS = [line.split(";")[1].split() for line in FLAGS_0_32.splitlines()]

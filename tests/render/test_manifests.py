@@ -13,8 +13,8 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from render.cases import CASES
 from render.planbuilder import A6000, MI300X, UID, plan, service
+from shardwright.planner import engine_args
 from shardwright.planner.types import Parallelism, Plan
-from shardwright.render import args as engine_args
 from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.manifests import render
 from shardwright.render.overlay import check

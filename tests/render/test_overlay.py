@@ -13,9 +13,9 @@ from render.planbuilder import service
 from shardwright.api.flags import OWNED_ENV as API_OWNED_ENV
 from shardwright.api.flags import OWNED_FLAGS
 from shardwright.api.reasons import Reason
-from shardwright.render import args as engine_args
+from shardwright.catalog.flags import HARMLESS, OWNED, SECRET, FlagClass, classify, flags
+from shardwright.planner import engine_args
 from shardwright.render.environment import OWNED_ENV
-from shardwright.render.flags import HARMLESS, OWNED, SECRET, FlagClass, classify, flags
 from shardwright.render.overlay import REFUSED_ENGINE, REFUSED_POD, apply, check
 
 FLAG_LIST = Path(__file__).parents[1] / "data" / "vllm_flags.txt"

@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from shardwright.render.flag_table import ADDED_IN_0_33, FLAGS_0_32
+from shardwright.catalog.flag_table import ADDED_IN_0_33, FLAGS_0_32
 
 CHECKED_VERSIONS: Final = ((0, 32), (0, 33))
 """Engine versions, major and minor, for which the table is complete."""

@@ -12,6 +12,7 @@ from pydantic.main import IncEx
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.planner.candidates import Survey, survey
+from shardwright.planner.engine_args import uncovered
 from shardwright.planner.legality import format_note
 from shardwright.planner.offers import offers
 from shardwright.planner.ranking import Cost, cost_of, losers, winner_of
@@ -61,7 +62,12 @@ def plan(request: PlanRequest) -> Decision:
     pipeline stages over the islands of a node; a group of nodes, which is named and refused until groups
     exist.
     """
-    question = Question(spec=request.spec, resolved=resolve(request.spec), engine=request.engine)
+    question = Question(
+        spec=request.spec,
+        resolved=resolve(request.spec),
+        engine=request.engine,
+        added_flags=uncovered((request.spec.engine and request.spec.engine.args) or ()),
+    )
     digest = inputs_digest(request)
     refused = bad_request(question, request.models, digest) or empty_pool(
         question, request.pool, request.products, digest

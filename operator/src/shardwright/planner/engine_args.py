@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
-from shardwright.render.flags import CHECKED_VERSIONS, OWNED, SECRET, Flag, FlagClass, classify, flags
+from shardwright.catalog.flags import CHECKED_VERSIONS, OWNED, SECRET, Flag, FlagClass, classify, flags
 
 _NUMBER = re.compile(r"^-\d+(\.\d+)?$")
 _OPTIMIZATION = re.compile(r"^-O(\d)$")
@@ -78,6 +78,12 @@ def check(args: Sequence[str], *, engine_version: tuple[int, int, int], path: st
         if problem is not None:
             found.append((argument.index, problem))
     return tuple(problem for _, problem in sorted(found, key=lambda pair: pair[0]))
+
+
+def uncovered(args: Sequence[str]) -> tuple[str, ...]:
+    """Return the flags of `args` that the plan's figures do not cover, as written, once each."""
+    found = (a for a in parse(args).arguments if a.flag is None or classify(a.flag) is FlagClass.NOT_COVERED)
+    return tuple(dict.fromkeys(a.written for a in found))
 
 
 def _is_option(token: str) -> bool:

@@ -96,6 +96,8 @@ def _gaps(request: MemoryRequest) -> list[str]:
         found.append("the engine before V1")
     if _amd_experts(request):
         found.append("16-bit experts on ROCm are padded by an amount that differs between models")
+    if request.added_flags:
+        found.append(f"{', '.join(request.added_flags)} in engine.args")
     if split.data > 1 or split.expert:
         found.append("workspaces of data and expert parallelism")
     if model.quantization.format is NumberFormat.UNKNOWN:

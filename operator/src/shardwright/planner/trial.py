@@ -41,6 +41,8 @@ class Question:
     spec: LLMServiceSpec
     resolved: Resolved
     engine: EngineClass
+    added_flags: tuple[str, ...] = ()
+    """Flags of `engine.args` that the plan's figures do not cover."""
 
     @property
     def max_gpus(self) -> int:
@@ -287,6 +289,7 @@ class _Trial:
                 parallelism=self.parallelism,
                 limits=replace(self.limits, max_model_len=length),
                 visible_gib=self.offer.visible_gib(self.memory_mib),
+                added_flags=self._question.added_flags,
             )
         )
 

@@ -78,6 +78,8 @@ class MemoryRequest:
     """Overrides the product's, from the node's memory label."""
     utilization_percent: float | None = None
     """Overrides the limits' whole percent, for an engine started with a share such as 0.925."""
+    added_flags: tuple[str, ...] = ()
+    """Engine flags set by hand that may change memory: the reserve widens."""
 
     @property
     def percent(self) -> float:

@@ -13,7 +13,7 @@ from shardwright.api.names import ENGINE_CONTAINER
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, engine_class
-from shardwright.render import args as engine_args
+from shardwright.planner import engine_args
 from shardwright.render.environment import OWNED_ENV
 from shardwright.render.request import JsonObject
 from shardwright.render.storage import STREAMER_SCHEMES, source_type
