@@ -40,8 +40,8 @@ def owned_fields(live: JsonObject, manager: str = FIELD_MANAGER) -> JsonObject:
 
 def live_digest(live: JsonObject, manager: str = FIELD_MANAGER) -> bytes:
     """Digest of what `manager` says in a live object."""
-    projected = project(live, owned_fields(live, manager))
-    return digest({} if projected is _ABSENT else projected)
+    fields = owned_fields(live, manager)
+    return digest(project(live, fields) if fields else {})
 
 
 def desired_digest(obj: JsonObject) -> bytes:

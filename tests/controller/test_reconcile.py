@@ -1,0 +1,314 @@
+"""The loop against a fake API: what is written, in which order, and what an error leads to."""
+
+import asyncio
+import copy
+import itertools
+
+import pytest
+from aiohttp import web  # noqa: F401 -- loaded before the loop is faked
+
+from harness import nodes
+from shardwright.api.llmservice import ServiceKey
+from shardwright.cluster.api import Applied
+from shardwright.cluster.errors import Conflict, Forbidden, Invalid, Transient
+from shardwright.controller.options import Options
+from shardwright.controller.parts import Parts
+from shardwright.controller.reconcile import RECHECK_S
+from shardwright.controller.workers import work_forever
+from shardwright.metrics.exposition import Exposition
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+KEY = ServiceKey(("team", "chat"))
+
+
+class Fake:
+    """A fake API server: keeps what is applied, knows no scheduler, and fails when told to."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], dict] = {}
+        self.log: list[str] = []
+        self.statuses: dict[str, dict] = {}
+        self.versions = itertools.count(1000)
+        self.fail: dict[str, Exception] = {}
+        self.parts: Parts
+        self.raw: dict[str, dict] = {}
+        self.conflicts = True
+        self.applied: list[tuple[str, dict]] = []
+
+    def _check(self, what: str) -> None:
+        self.log.append(what)
+        for prefix, error in self.fail.items():
+            if what.startswith(prefix):
+                raise error
+
+    async def apply(self, obj, *, force=True) -> Applied:
+        kind, name = obj["kind"], obj["metadata"]["name"]
+        self._check(f"apply {kind}/{name}")
+        key = (kind, obj["metadata"]["namespace"], name)
+        created = key not in self.objects
+        self.applied.append((f"{kind}/{name}", obj))
+        if not created and not force and self.conflicts:
+            raise Conflict("conflict", status=409)
+        live = copy.deepcopy(obj)
+        live["metadata"] |= {"uid": f"uid-{name}-{kind}", "resourceVersion": str(next(self.versions))}
+        live["metadata"]["managedFields"] = [
+            {"manager": "shardwright", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+        ]
+        self.objects[key] = live
+        return Applied(copy.deepcopy(live["metadata"]), created)
+
+    async def apply_status(self, _namespace, name, status, _uid):
+        self._check(f"status {name}")
+        self.statuses[name] = status
+        raw = self.raw[name]
+        raw["metadata"]["resourceVersion"] = str(next(self.versions))
+        raw["status"] = status
+        return copy.deepcopy(raw)
+
+    async def metadata(self, kind, namespace, name):
+        self.log.append(f"look {kind.kind}/{name}")
+        error = self.fail.get(f"look {kind.kind}")
+        if error:
+            raise error
+        found = self.objects.get((kind.kind, namespace, name))
+        return found["metadata"] if found else None
+
+    async def get(self, _kind, _namespace, _name):
+        return {}
+
+    async def names(self, kind, namespace):
+        return {name for k, ns, name in self.objects if (k, ns) == (kind.kind, namespace)}
+
+    async def delete(self, kind, namespace, name, *, uid):  # noqa: ARG002
+        self._check(f"delete {kind.kind}/{name}")
+        self.parts.store.remove_child(kind.kind, (namespace, name))
+
+    async def create_event(self, _namespace, event):
+        self.log.append(f"event {event['reason']}")
+
+    # What the world does.
+
+    def put(self, name: str, *, at: int = 0, **spec) -> None:
+        old = self.raw.get(name)
+        body = {
+            "model": {"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 8192},
+            "pool": {"maxGPUs": 8},
+            "scaling": {"minReplicas": 1, "maxReplicas": 1},
+        } | spec
+        raw = {
+            "metadata": {
+                "name": name, "namespace": "team", "uid": f"uid-{name}",
+                "resourceVersion": str(next(self.versions)),
+                "generation": old["metadata"]["generation"] + 1 if old else 1,
+                "creationTimestamp": f"2026-01-01T00:00:{at:02d}Z",
+            },
+            "spec": body,
+            "status": (old or {}).get("status", {}),
+        }  # fmt: skip
+        self.raw[name] = raw
+        self.parts.store.set_service(copy.deepcopy(raw))
+
+    def node(self, name: str, gpus: int = 4) -> None:
+        node = nodes.gpu_node(name, "NVIDIA-RTX-A6000", gpus=gpus)
+        node["metadata"]["resourceVersion"] = str(next(self.versions))
+        node["spec"].pop("taints", None)
+        node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        self.parts.store.set_node(node)
+
+    def run_pods(self, node: str) -> None:
+        """Make the pods of all Deployments, ready on `node`."""
+        for (kind, namespace, name), obj in self.objects.items():
+            if kind != "Deployment" or obj["metadata"]["uid"] == "foreign":
+                continue
+            template = obj["spec"]["template"]
+            for index in range(obj["spec"]["replicas"]):
+                pod = {
+                    "metadata": {
+                        "name": f"{name}-{index}",
+                        "namespace": namespace,
+                        "labels": template["metadata"]["labels"],
+                    },
+                    "spec": template["spec"] | {"nodeName": node},
+                    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+                }
+                self.parts.store.set_pod(pod)
+
+    def condition(self, name: str, kind: str) -> tuple[str, str]:
+        [found] = [c for c in self.statuses[name]["conditions"] if c["type"] == kind]
+        return found["status"], found["reason"]
+
+    def writes(self) -> list[str]:
+        return [entry for entry in self.log if entry.startswith(("apply", "status", "delete"))]
+
+
+@pytest.fixture
+async def fake():
+    api = Fake()
+    metrics = Exposition()
+    parts = Parts.wire(api, Options(), metrics)  # type: ignore[arg-type]
+    api.parts = parts
+    parts.dispatch.started = True
+    workers = [
+        asyncio.create_task(work_forever(parts.queue, parts.reconciler.reconcile, metrics)) for _ in range(4)
+    ]
+    yield api
+    parts.queue.close()
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def test_a_service_gets_its_children_once_the_record_first_and_the_workload_last(fake):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    written = [entry for entry in fake.log if entry.startswith("apply")]
+    assert written[0].startswith("apply ControllerRevision/")
+    assert written[-1].startswith("apply Deployment/")
+    assert len(written) == len(set(written)) == 6
+    assert fake.condition("chat", "Placed") == ("True", "Placed")
+    assert fake.condition("chat", "Ready")[0] == "False"
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Ready")[0] == "True"
+    assert fake.log.count("status chat") == 2
+    before = fake.writes()
+    await asyncio.sleep(2000)  # several resyncs
+    assert fake.writes() == before
+
+
+async def test_room_goes_by_age_whatever_the_order_of_arrival(fake):
+    fake.node("n1", gpus=2)
+    for index in (3, 0, 2, 1):
+        fake.put(f"s{index}", at=index)
+    await asyncio.sleep(5)
+    assert [fake.condition(f"s{i}", "Placed")[0] for i in range(4)] == ["True", "True", "False", "False"]
+    made = {name for kind, _, name in fake.objects if kind == "Deployment"}
+    assert {name[:2] for name in made} == {"s0", "s1"}
+
+
+async def test_a_waiting_service_is_served_when_a_node_comes(fake):
+    fake.put("chat")
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Planned")[0] == "False"
+    fake.node("n1")
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Placed")[0] == "True"
+
+
+async def test_a_foreign_object_is_left_alone(fake):
+    fake.node("n1")
+    fake.objects["Service", "team", "chat"] = {"metadata": {"name": "chat", "uid": "foreign"}}
+    fake.put("chat")
+    await asyncio.sleep(5)
+    assert fake.objects["Service", "team", "chat"]["metadata"]["uid"] == "foreign"
+    assert fake.condition("chat", "Accepted") == ("False", "ChildNameTaken")
+    assert not [name for kind, _, name in fake.objects if kind == "Deployment"]
+    del fake.objects["Service", "team", "chat"]
+    await asyncio.sleep(RECHECK_S + 5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+
+
+@pytest.mark.parametrize("conflicts", [True, False])
+async def test_an_object_that_appears_after_the_census_is_left_alone(fake, conflicts):
+    fake.node("n1", gpus=8)
+    names = fake.names
+
+    async def then_taken(kind, namespace):
+        found = await names(kind, namespace)
+        fake.objects["Service", "team", "s3"] = {"metadata": {"name": "s3", "uid": "foreign"}}
+        return found - {"s3"}
+
+    fake.names = then_taken
+    fake.conflicts = conflicts
+    for index in range(6):
+        fake.put(f"s{index}")
+    await asyncio.sleep(5)
+    assert fake.condition("s3", "Accepted") == ("False", "ChildNameTaken")
+    # Without a conflict something was written, and then taken back by applying nothing.
+    last = [obj for name, obj in fake.applied if name == "Service/s3"][-1]
+    assert (
+        fake.objects["Service", "team", "s3"]["metadata"]["uid"] == "foreign"
+        if conflicts
+        else "spec" not in last
+    )
+
+
+async def test_a_missing_secret_is_told_and_found_later(fake):
+    fake.node("n1")
+    source = {"type": "Hub", "hub": {"tokenSecretRef": {"name": "hf", "key": "token"}}}
+    fake.put(
+        "chat", model={"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 8192, "source": source}
+    )
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Accepted") == ("False", "MissingSecret")
+    fake.objects["Secret", "team", "hf"] = {"metadata": {"name": "hf"}}
+    await asyncio.sleep(RECHECK_S + 5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+
+
+async def test_where_secrets_may_not_be_read_nothing_is_called_missing(fake):
+    fake.node("n1")
+    fake.fail["look Secret"] = Forbidden("no", status=403)
+    source = {"type": "Hub", "hub": {"tokenSecretRef": {"name": "hf", "key": "token"}}}
+    fake.put(
+        "chat", model={"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 8192, "source": source}
+    )
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Placed")[0] == "True"
+
+
+async def test_overload_is_waited_out_and_nothing_is_written_twice(fake):
+    fake.node("n1")
+    fake.fail["apply PodDisruptionBudget"] = Transient("busy", status=429, retry_after_s=20)
+    fake.put("chat")
+    await asyncio.sleep(10)
+    assert "status chat" not in fake.log
+    fake.fail.clear()
+    await asyncio.sleep(30)
+    written = [
+        entry for entry in fake.writes() if "PodDisruptionBudget" not in entry and "status" not in entry
+    ]
+    assert len(written) == len(set(written)) == 5
+    assert fake.condition("chat", "Placed")[0] == "True"
+
+
+async def test_a_refused_child_is_a_condition_until_the_spec_changes(fake):
+    fake.node("n1")
+    fake.fail["apply Deployment"] = Invalid("spec.template: nonsense", status=422)
+    fake.put("chat")
+    await asyncio.sleep(600)
+    assert fake.condition("chat", "Accepted") == ("False", "PodTemplateRefused")
+    assert sum(entry.startswith("apply Deployment") for entry in fake.log) == 1
+    fake.fail.clear()
+    fake.put("chat", engine={"env": [{"name": "A", "value": "b"}]})
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+
+
+async def test_one_services_fault_stops_no_other(fake, monkeypatch):
+    fake.node("n1", gpus=8)
+    propose = fake.parts.planning.propose
+
+    def faulty(entry, *rest):
+        if entry.key.name == "bad":
+            raise RuntimeError("a fault")
+        return propose(entry, *rest)
+
+    monkeypatch.setattr(type(fake.parts.planning), "propose", lambda _, *args: faulty(*args))
+    for name in ("a", "bad", "c"):
+        fake.put(name)
+    await asyncio.sleep(5)
+    assert fake.condition("a", "Placed")[0] == fake.condition("c", "Placed")[0] == "True"
+    assert "bad" not in fake.statuses
+
+
+async def test_a_deleted_service_gives_its_places_back(fake):
+    fake.node("n1", gpus=1)
+    fake.put("a", at=0)
+    fake.put("b", at=1)
+    await asyncio.sleep(3)
+    assert fake.condition("b", "Placed")[0] == "False"
+    fake.parts.store.remove_service(("team", "a"))
+    await asyncio.sleep(3)
+    assert fake.condition("b", "Placed")[0] == "True"
