@@ -2,7 +2,7 @@
 
 Decides when to list again (the resume point is too old), when to resume, and how long to wait after a
 failure (at most 1.5 s, so that a service made after an outage is seen quickly). Never keeps an object: the
-sink takes small facts. `docs/adr/0003-watches.md` has the measurements behind this module standing
+sink takes small facts. `docs/adr/0006-watches.md` has the measurements behind this module standing
 beside kopf's watcher.
 """
 

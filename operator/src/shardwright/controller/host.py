@@ -3,7 +3,7 @@
 Decides kopf's settings. Only `on.event` is used: it leaves no annotation, no finalizer and no task for
 an object. The handlers hand the object to the store, and everything else happens in our own queue. What
 changes thousands of times in a first pass (LLMServices, children, pods) is watched by `cluster.watch`,
-at a fifth of the CPU of an event here. `docs/adr/0003-watches.md` has the measurements behind the
+at a fifth of the CPU of an event here. `docs/adr/0006-watches.md` has the measurements behind the
 stateless storages.
 """
 
