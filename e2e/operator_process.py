@@ -99,6 +99,8 @@ class OperatorProcess:
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}},
             *(_in_namespace(manifest, self.namespace) for manifest in rights),
         )
+        # Here and not at launch: after minutes without a request the server has closed the connection.
+        self._kubeconfig = self.cluster.service_account_kubeconfig(self.namespace, self.account)
         return self
 
     def start(self) -> Self:
@@ -109,12 +111,10 @@ class OperatorProcess:
 
     def launch(self) -> None:
         """Start it and do not wait."""
-        if not self.account:
-            self.install()
         if self._kubeconfig is None:
-            self._kubeconfig = self.cluster.service_account_kubeconfig(self.namespace, self.account)
+            self.install()
         self.port = free_ports("127.0.0.1", 1)[0]
-        self._process = Process(self.log_name, self._command(), self.log, self._environment(self._kubeconfig))
+        self._process = Process(self.log_name, self._command(), self.log, self._environment())
         self._process.start()
 
     def wait_ready(self, timeout_s: float = _READY_TIMEOUT_S) -> float:
@@ -188,13 +188,13 @@ class OperatorProcess:
             *self.arguments,
         ]
 
-    def _environment(self, kubeconfig: Path) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         kept = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
         return kept | {
             "PYTHONPATH": str(ROOT / "operator" / "src"),
             "PYTHONUNBUFFERED": "1",
             "HOME": str(self.cluster.state_dir),
-            "KUBECONFIG": str(kubeconfig),
+            "KUBECONFIG": str(self._kubeconfig),
             **self.environment,
         }
 
