@@ -147,6 +147,42 @@ async def test_no_answer_is_transient():
     await transport.close()
 
 
+async def test_an_answer_in_chunks_is_read_whole(server):
+    script, api, _ = server
+    script.stream({"metadata": {"name": "x" * 100_000}})
+    assert len((await api.get(CONFIG_MAP, "n", "x"))["metadata"]["name"]) == 100_000
+
+
+async def test_a_connection_that_was_closed_while_idle_is_replaced(server):
+    script, api, _ = server
+
+    async def answer_and_leave(request: web.Request) -> web.Response:
+        asyncio.get_running_loop().call_later(0.05, request.transport.abort)
+        return web.json_response({"metadata": {"name": "a"}})
+
+    script.answers.append(answer_and_leave)
+    script.say(200, {"metadata": {"name": "b"}})
+    await api.get(CONFIG_MAP, "n", "a")
+    await asyncio.sleep(0.1)
+    assert (await api.get(CONFIG_MAP, "n", "b"))["metadata"]["name"] == "b"
+    assert len(script.asked) == 2
+
+
+async def test_an_answer_that_breaks_off_is_transient(server):
+    script, api, _ = server
+
+    async def break_off(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b"{")
+        request.transport.abort()
+        return response
+
+    script.answers.append(break_off)
+    with pytest.raises(Transient, match="connection lost"):
+        await api.get(CONFIG_MAP, "n", "x")
+
+
 async def test_an_error_never_holds_what_was_sent(server):
     script, api, _ = server
     script.say(422, {"message": "no"})

@@ -13,6 +13,7 @@ from yarl import URL
 
 from shardwright.cluster.credentials import Credentials
 from shardwright.cluster.errors import Transient
+from shardwright.cluster.http1 import Connections
 
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -86,7 +87,7 @@ class TokenBucket:
 
 
 class AiohttpTransport:
-    """The transport in use. Open it inside the running loop."""
+    """The transport in use: streams and proxies by aiohttp, requests by `cluster.http1`."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -102,6 +103,10 @@ class AiohttpTransport:
             trust_env=False,
             read_bufsize=1 << 20,
         )
+        self._direct: Connections | None = None
+        url = URL(self._base)
+        if credentials.proxy is None and url.host and url.path in {"", "/"}:
+            self._direct = Connections(url.host, url.port or 443, self._tls, credentials.tls_server_name)
 
     async def _headers(self) -> dict[str, str]:
         token = await self._credentials.authorization()
@@ -134,6 +139,11 @@ class AiohttpTransport:
         if body is not None:
             headers["Content-Type"] = content_type
         try:
+            if self._direct is not None:
+                headers["User-Agent"] = _USER_AGENT
+                async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                    found = await self._direct.request(method, target, headers, body, CONNECT_TIMEOUT_S)
+                return Response(*found)
             async with self._session.request(
                 method,
                 URL(self._base + target, encoded=True),
@@ -169,6 +179,8 @@ class AiohttpTransport:
 
     async def close(self) -> None:
         """See Transport.close."""
+        if self._direct is not None:
+            self._direct.close()
         await self._session.close()
         # aiohttp closes TLS connections in the next turns of the loop.
         await asyncio.sleep(0)
