@@ -16,7 +16,8 @@ from shardwright.planner.legality import (
     tensor_degrees,
 )
 from shardwright.planner.offers import Offer
-from shardwright.planner.trial import Fit, Question, failure, judge, judge_group
+from shardwright.planner.question import Fit, Question, failure
+from shardwright.planner.trial import judge, judge_group
 from shardwright.planner.types import Candidate, ModelChoice, Parallelism
 
 MOST_GROUP_NODES = 8

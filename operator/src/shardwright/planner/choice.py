@@ -15,10 +15,10 @@ from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.engine_args import uncovered
 from shardwright.planner.legality import format_note
 from shardwright.planner.offers import offers
+from shardwright.planner.question import Fit, Question, eligible
 from shardwright.planner.ranking import Cost, cost_of, losers, winner_of
 from shardwright.planner.refusal import bad_request, empty_pool, nothing_fits
 from shardwright.planner.resources import shm_bytes
-from shardwright.planner.trial import Fit, Question, eligible
 from shardwright.planner.types import Candidate, Decision, Plan, PlanRequest
 
 _DIGEST_FIELDS: Mapping[str, IncEx | bool] = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from shardwright.api.reasons import CandidateReason
 from shardwright.planner.candidates import preference
 from shardwright.planner.legality import is_power_of_two
-from shardwright.planner.trial import Fit, failure
+from shardwright.planner.question import Fit, failure
 from shardwright.planner.types import Candidate
 
 COST_TIE = 1.05

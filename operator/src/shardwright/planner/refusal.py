@@ -10,7 +10,8 @@ from shardwright.api.reasons import CandidateReason, Reason
 from shardwright.catalog.types import GPUProduct
 from shardwright.planner.candidates import Survey
 from shardwright.planner.legality import LARGEST_TENSOR, illegality, tensor_degrees
-from shardwright.planner.trial import Question, judge_group
+from shardwright.planner.question import Question
+from shardwright.planner.trial import judge_group
 from shardwright.planner.types import Candidate, ModelChoice, NoPlan, Parallelism
 from shardwright.topology.types import ExcludedNode, Exclusion, Pool
 

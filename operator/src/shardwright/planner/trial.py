@@ -4,117 +4,16 @@ Decides Fit or why not, for one checkpoint, product and parallelism alone, so th
 recomputed alone. Never compares arrangements.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from shardwright.api.defaults import Resolved
-from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.reasons import CandidateReason
-from shardwright.catalog.types import AttentionKind, EngineClass
-from shardwright.planner import memory
-from shardwright.planner.demand import Demand, demand
-from shardwright.planner.legality import illegality, kv_fp8_problem
-from shardwright.planner.limits import kv_dtypes, most_seqs, options
+from shardwright.planner.filling import fill
+from shardwright.planner.legality import illegality
 from shardwright.planner.offers import Offer
-from shardwright.planner.resources import pod_resources
-from shardwright.planner.types import (
-    GIB,
-    Candidate,
-    EngineLimits,
-    MemoryEstimate,
-    MemoryRequest,
-    ModelChoice,
-    Parallelism,
-    Verdict,
-)
+from shardwright.planner.question import Fit, Question, eligible, failure
+from shardwright.planner.types import Candidate, ModelChoice, Parallelism
 from shardwright.topology.packing import fits as resources_fit
 from shardwright.topology.packing import lacking
-from shardwright.topology.types import PoolNode, Resources
-
-CONTEXT_STEP = 256
-"""A clamped context is a multiple of this, so that it reads as a decision and not as noise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a trial is for: the spec with its defaults, and the engine."""
-
-    spec: LLMServiceSpec
-    resolved: Resolved
-    engine: EngineClass
-    added_flags: tuple[str, ...] = ()
-    """Flags of `engine.args` that the plan's figures do not cover."""
-
-    @property
-    def max_gpus(self) -> int:
-        """The budget."""
-        return self.spec.pool.max_gpus
-
-    @property
-    def replicas(self) -> int:
-        """Replicas that run now; a plan needs room for one even when none runs."""
-        return max(1, self.resolved.scale.planned_replicas)
-
-    @property
-    def policy(self) -> str:
-        """How strictly TP above 1 must stay on NVLink."""
-        return self.resolved.interconnect_policy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """An arrangement that holds what the work needs."""
-
-    model: ModelChoice
-    offer: Offer
-    parallelism: Parallelism
-    within_island: bool
-    memory_mib: int
-    limits: EngineLimits
-    estimate: MemoryEstimate
-    demand: Demand
-    resources: Resources
-    concurrency: int
-    """Requests in flight that one engine is planned to hold."""
-    needed_tokens: int
-    """KV tokens that the work needs."""
-    clamped_from: int | None
-    step: int
-    """Which question it answers: 0 one GPU, 1 tensor parallelism in an island, 2 stages or unlinked ranks."""
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of one replica."""
-        return self.parallelism.gpus
-
-    @property
-    def clamped(self) -> bool:
-        """Whether it holds only a shorter context than was asked for."""
-        return self.clamped_from is not None
-
-    @property
-    def unvalidated(self) -> str:
-        """What no measured row covers in it, as a phrase; empty when all is covered."""
-        parts = []
-        if self.parallelism.pipeline > 1:
-            parts.append("pipeline parallelism")
-        if self.limits.kv_cache_dtype == "fp8":
-            parts.append("FP8 KV cache")
-        if not self.estimate.covered:
-            parts.append(self.estimate.coverage)
-        return ", ".join(parts)
-
-
-def failure(
-    model: ModelChoice, offer: Offer, parallelism: Parallelism, reason: CandidateReason, message: str
-) -> Candidate:
-    """Build a candidate that lost before its memory was counted."""
-    return Candidate(
-        model_id=model.model_id,
-        product=offer.product.label,
-        parallelism=parallelism,
-        reason=reason,
-        message=message,
-    )
 
 
 def judge(question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism) -> Candidate | Fit:
@@ -147,7 +46,7 @@ def judge_group(question: Question, model: ModelChoice, offer: Offer, parallelis
         return False
     classes = offer.memory_classes()
     return bool(classes) and isinstance(
-        _fill(question, model, offer, parallelism, memory_mib=classes[-1]), Fit
+        fill(question, model, offer, parallelism, memory_mib=classes[-1]), Fit
     )
 
 
@@ -160,7 +59,7 @@ def _by_memory_class(
     for memory_mib in offer.memory_classes():
         if not offer.holding(parallelism.gpus, memory_mib, island):
             continue
-        trial = _fill(question, model, offer, parallelism, memory_mib=memory_mib)
+        trial = fill(question, model, offer, parallelism, memory_mib=memory_mib)
         if isinstance(trial, Fit) and not trial.clamped:
             return trial
         if isinstance(trial, Fit) or not isinstance(outcome, Fit):
@@ -199,209 +98,3 @@ def _affordable(question: Question, fit: Fit) -> Candidate | Fit:
         ),
         estimate=fit.estimate,
     )  # fmt: skip
-
-
-def eligible(fit: Fit) -> tuple[PoolNode, ...]:
-    """Return the nodes that an arrangement may run on, whatever is free on them."""
-    island = fit.parallelism.tensor if fit.within_island else 1
-    return fit.offer.holding(fit.gpus, fit.memory_mib, island)
-
-
-def _fill(
-    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, memory_mib: int
-) -> Candidate | Fit:
-    """Try the engine limits in order until the KV cache is large enough."""
-    need = demand(question.resolved, parallelism.gpus, question.max_gpus, most_seqs(question.spec))
-    trials: list[_Trial] = []
-    for dtype in _dtypes(question, offer):
-        steps = _limits(question, offer, need, dtype)
-        while steps:
-            limits = steps.pop(0)
-            trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
-            if trial.short_tokens() == 0:
-                return trial.fit(None)
-            trials.append(trial)
-            if trial.beyond_help():
-                steps = steps[-1:]  # the smallest batch says how little is missing
-    asked = question.resolved.max_context_tokens
-    clamped = [t for t in trials if t.holds_clamped()] if asked is not None else []
-    if clamped:
-        return max(clamped, key=lambda t: t.estimate.largest_model_len).fit(asked)
-    best = min(trials, key=lambda t: (t.estimate.verdict is Verdict.OUT_OF_MEMORY, t.short_gib()))
-    return best.refusal()
-
-
-def _dtypes(question: Question, offer: Offer) -> list[str]:
-    usable = [d for d in kv_dtypes(question.resolved) if d == "auto" or not kv_fp8_problem(offer.product)]
-    return usable or ["auto"]
-
-
-def _limits(question: Question, offer: Offer, need: Demand, dtype: str) -> list[EngineLimits]:
-    return list(
-        options(
-            question.spec, question.resolved, question.engine,
-            gpu=offer.product, concurrency=need.concurrency, kv_dtype=dtype,
-        )
-    )  # fmt: skip
-
-
-class _Trial:
-    """One arrangement with one set of limits."""
-
-    __slots__ = (
-        "_question",
-        "demand",
-        "estimate",
-        "limits",
-        "memory_mib",
-        "model",
-        "offer",
-        "parallelism",
-        "want",
-    )
-
-    def __init__(  # noqa: PLR0917 -- one call site
-        self,
-        question: Question,
-        model: ModelChoice,
-        offer: Offer,
-        parallelism: Parallelism,
-        memory_mib: int,
-        need: Demand,
-        limits: EngineLimits,
-    ) -> None:
-        self._question = question
-        self.model, self.offer, self.parallelism = model, offer, parallelism
-        longest = model.architecture.max_position_embeddings
-        self.memory_mib = memory_mib
-        self.demand = need.capped(min(longest, question.resolved.max_context_tokens or longest))
-        self.want = min(longest, question.resolved.max_context_tokens or need.floor_tokens)
-        """The length that must fit: what was asked for, else the longest request of the workload."""
-        self.limits = replace(limits, max_model_len=self.want)
-        self.estimate = self._estimate(self.want)
-
-    def _estimate(self, length: int) -> MemoryEstimate:
-        return memory.estimate(
-            MemoryRequest(
-                architecture=self.model.architecture,
-                gpu=self.offer.product,
-                engine=self._question.engine,
-                parallelism=self.parallelism,
-                limits=replace(self.limits, max_model_len=length),
-                visible_gib=self.offer.visible_gib(self.memory_mib),
-                added_flags=self._question.added_flags,
-            )
-        )
-
-    def _working_short(self) -> int:
-        """Tokens that B requests in flight lack."""
-        return max(0, self.demand.working_tokens - self._working_room())
-
-    def _working_room(self) -> int:
-        """Tokens that the KV cache holds in requests of the workload's length.
-
-        The token count of a hybrid depends on the length that it is asked for.
-        """
-        if self.model.architecture.attention is AttentionKind.SLIDING_HYBRID:
-            return self._estimate(self.demand.request_tokens).promised_kv_tokens
-        return self.estimate.promised_kv_tokens
-
-    def short_tokens(self) -> int:
-        """Tokens that are missing for the work; 0 when all is held."""
-        if self.estimate.verdict is not Verdict.FITS:
-            return max(1, self.want - self.estimate.promised_kv_tokens, self._working_short())
-        return self._working_short()
-
-    def short_gib(self) -> float:
-        """GiB that each GPU lacks."""
-        estimate = self.estimate
-        need_gib = self.required_tokens() * estimate.kv_bytes_per_token_per_gpu / GIB
-        return max(0.0, need_gib + estimate.margin_gib - estimate.kv_cache_gib_per_gpu)
-
-    def beyond_help(self) -> bool:
-        """Whether it lacks more than smaller batches could free.
-
-        A hybrid's KV need shrinks with the batch too, and a context asked for may be served in part.
-        """
-        if self.estimate.verdict is not Verdict.OUT_OF_MEMORY:
-            hybrid = self.model.architecture.attention is AttentionKind.SLIDING_HYBRID
-            if hybrid or self._question.resolved.max_context_tokens is not None:
-                return False
-        return self.short_gib() > self.estimate.activation_gib
-
-    def required_tokens(self) -> int:
-        """Tokens that the KV cache must hold."""
-        return self.demand.required_tokens(self.want)
-
-    def holds_clamped(self) -> bool:
-        """Whether a shorter context than asked for still serves the longest request of the workload."""
-        floor = min(self.want, self.demand.floor_tokens)
-        usable = self.estimate.verdict in {Verdict.FITS, Verdict.TOO_SMALL}
-        longest = self.estimate.largest_model_len // CONTEXT_STEP * CONTEXT_STEP
-        return usable and longest >= floor and self._working_short() == 0
-
-    def fit(self, clamped_from: int | None) -> Fit:
-        """Build the result, with the longest context that fits unless one was asked for."""
-        length = self.want
-        if clamped_from is not None or self._question.resolved.max_context_tokens is None:
-            declared = self.model.architecture.max_position_embeddings
-            longest = self.estimate.largest_model_len
-            if longest < declared:
-                longest = max(length if clamped_from is None else 0, longest // CONTEXT_STEP * CONTEXT_STEP)
-            length = min(declared, longest)
-        estimate = self.estimate if length == self.want else self._estimate(length)
-        concurrency = min(self.demand.held(self._working_room()), self.limits.max_num_seqs)
-        planned = replace(self.demand, concurrency=concurrency)
-        within = self.parallelism.tensor <= max(1, self.offer.island_gpus)
-        alone = self.parallelism.pipeline == 1 and (within or self._question.policy == "Any")
-        return Fit(
-            model=self.model,
-            offer=self.offer,
-            parallelism=self.parallelism,
-            within_island=within,
-            step=0 if self.parallelism.gpus == 1 else 1 if alone else 2,
-            memory_mib=self.memory_mib,
-            limits=replace(self.limits, max_model_len=length),
-            estimate=estimate,
-            demand=self.demand,
-            resources=pod_resources(
-                self._question.spec, self._question.resolved, estimate, self.parallelism,
-                stated_checkpoint_bytes=self.model.architecture.checkpoint_bytes,
-            ),
-            concurrency=concurrency,
-            needed_tokens=planned.required_tokens(self.want if clamped_from is None else length),
-            clamped_from=clamped_from,
-        )  # fmt: skip
-
-    def refusal(self) -> Candidate:
-        """Build the candidate that says what is missing."""
-        estimate = self.estimate
-        short_gib = self.short_gib()
-        if estimate.verdict is Verdict.UNKNOWN:
-            reason, phrase = CandidateReason.MEMORY_UNKNOWN, estimate.coverage
-            said = phrase.startswith("not predicted")
-            message = f"its memory is {phrase}" if said else f"its memory cannot be predicted: {phrase}"
-        elif estimate.verdict is Verdict.OUT_OF_MEMORY:
-            fixed = estimate.weights_gib_per_gpu + estimate.activation_gib + estimate.non_torch_gib
-            reason = CandidateReason.WEIGHTS_DO_NOT_FIT
-            message = (
-                f"weights {estimate.weights_gib_per_gpu:.1f} GiB, {fixed:.1f} GiB with overheads, on a GPU "
-                "that gives "
-                f"{estimate.visible_gib * self.limits.gpu_memory_utilization_percent / 100:.1f} GiB; "
-                f"{short_gib:.1f} GiB short"
-            )
-        else:
-            reason = CandidateReason.KV_TOO_SMALL
-            message = (
-                f"its KV cache holds {estimate.promised_kv_tokens} tokens for certain and the work needs "
-                f"{self.required_tokens()}; {short_gib:.1f} GiB a GPU short"
-            )
-        return Candidate(
-            model_id=self.model.model_id,
-            product=self.offer.product.label,
-            parallelism=self.parallelism,
-            reason=reason,
-            message=message,
-            estimate=estimate,
-            gib_short=round(short_gib, 2),
-        )

@@ -1,0 +1,104 @@
+"""What is asked of every arrangement, and the two answers: it fits, or the reason why not.
+
+Decides the vocabulary of trials. Never tries anything.
+"""
+
+from dataclasses import dataclass
+
+from shardwright.api.defaults import Resolved
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.reasons import CandidateReason
+from shardwright.catalog.types import EngineClass
+from shardwright.planner.demand import Demand
+from shardwright.planner.offers import Offer
+from shardwright.planner.types import Candidate, EngineLimits, MemoryEstimate, ModelChoice, Parallelism
+from shardwright.topology.types import PoolNode, Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a trial is for: the spec with its defaults, and the engine."""
+
+    spec: LLMServiceSpec
+    resolved: Resolved
+    engine: EngineClass
+    added_flags: tuple[str, ...] = ()
+    """Flags of `engine.args` that the plan's figures do not cover."""
+
+    @property
+    def max_gpus(self) -> int:
+        """The budget."""
+        return self.spec.pool.max_gpus
+
+    @property
+    def replicas(self) -> int:
+        """Replicas that run now; a plan needs room for one even when none runs."""
+        return max(1, self.resolved.scale.planned_replicas)
+
+    @property
+    def policy(self) -> str:
+        """How strictly TP above 1 must stay on NVLink."""
+        return self.resolved.interconnect_policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """An arrangement that holds what the work needs."""
+
+    model: ModelChoice
+    offer: Offer
+    parallelism: Parallelism
+    within_island: bool
+    memory_mib: int
+    limits: EngineLimits
+    estimate: MemoryEstimate
+    demand: Demand
+    resources: Resources
+    concurrency: int
+    """Requests in flight that one engine is planned to hold."""
+    needed_tokens: int
+    """KV tokens that the work needs."""
+    clamped_from: int | None
+    step: int
+    """Which question it answers: 0 one GPU, 1 tensor parallelism in an island, 2 stages or unlinked ranks."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.parallelism.gpus
+
+    @property
+    def clamped(self) -> bool:
+        """Whether it holds only a shorter context than was asked for."""
+        return self.clamped_from is not None
+
+    @property
+    def unvalidated(self) -> str:
+        """What no measured row covers in it, as a phrase; empty when all is covered."""
+        parts = []
+        if self.parallelism.pipeline > 1:
+            parts.append("pipeline parallelism")
+        if self.limits.kv_cache_dtype == "fp8":
+            parts.append("FP8 KV cache")
+        if not self.estimate.covered:
+            parts.append(self.estimate.coverage)
+        return ", ".join(parts)
+
+
+def failure(
+    model: ModelChoice, offer: Offer, parallelism: Parallelism, reason: CandidateReason, message: str
+) -> Candidate:
+    """Build a candidate that lost before its memory was counted."""
+    return Candidate(
+        model_id=model.model_id,
+        product=offer.product.label,
+        parallelism=parallelism,
+        reason=reason,
+        message=message,
+    )
+
+
+def eligible(fit: Fit) -> tuple[PoolNode, ...]:
+    """Return the nodes that an arrangement may run on, whatever is free on them."""
+    island = fit.parallelism.tensor if fit.within_island else 1
+    return fit.offer.holding(fit.gpus, fit.memory_mib, island)
