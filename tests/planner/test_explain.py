@@ -24,7 +24,7 @@ def questions(written):
             QWEN_32B, [(A6000, 4)], {"pool": {"interconnect": {"policy": "Any"}}},
             ["hold it? No: weights", "None on this product", "ranks without NVLink, which the policy allows? Yes: TP2"],
         ),
-        (LLAMA_8B, [(H100, 8)], {"parallelism": {"tensor": 2}}, ["No: parallelism.tensor is 2", "parallelism is pinned to TP2"]),
+        (LLAMA_8B, [(H100, 8)], {"parallelism": {"tensor": 2}}, ["Not asked: parallelism.tensor is 2.", "Not asked: parallelism.tensor is 2, which holds it"]),
     ],
 )  # fmt: skip
 def test_the_questions_stop_at_yes(model, nodes, spec, answers):

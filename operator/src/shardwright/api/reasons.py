@@ -138,8 +138,8 @@ CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
             "No node of the pool has as many GPUs as its tensor ranks need in one place."
         ),
         CandidateReason.NUMBER_FORMAT_UNSUPPORTED: (
-            "The GPU cannot compute in the checkpoint's number format; use another product or another "
-            "variant."
+            "The GPU cannot compute in the number format of the checkpoint, or of the KV cache where only "
+            "FP8 is allowed; use another product or variant, or allow Auto."
         ),
         CandidateReason.OVER_BUDGET: (
             "It needs more GPUs than pool.maxGPUs allows; raise maxGPUs or lower minReplicas."
@@ -242,8 +242,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "model.maxContextTokens exceeds what the model declares; lower it or choose another model."
         ),
         Reason.NUMBER_FORMAT_UNSUPPORTED: (
-            "No GPU of the pool computes in the checkpoint's number format; name a variant in another "
-            "format, or use other GPUs."
+            "No GPU of the pool computes in the number format of the checkpoint or, where only FP8 is "
+            "allowed, of the KV cache; name a variant in another format, allow Auto, or use other GPUs."
         ),
         Reason.DOES_NOT_FIT: (
             "No arrangement of the pool's GPUs holds the model; the message says what is short and what "

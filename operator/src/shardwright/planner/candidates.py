@@ -5,7 +5,7 @@ compares products: that is `choice`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardwright.api.reasons import CandidateReason
 from shardwright.planner.legality import (
@@ -13,8 +13,11 @@ from shardwright.planner.legality import (
     illegality,
     image_problem,
     is_power_of_two,
+    kv_fp8_problem,
+    load_format_problem,
     tensor_degrees,
 )
+from shardwright.planner.limits import kv_dtypes
 from shardwright.planner.offers import Offer
 from shardwright.planner.question import Fit, Question, failure
 from shardwright.planner.trial import judge, judge_group
@@ -77,14 +80,23 @@ def _refused_outright(question: Question, model: ModelChoice, offer: Offer) -> C
     """Refuse a product on which no arrangement of this checkpoint can run."""
     one, architecture, gpu = Parallelism(), model.architecture, offer.product
     own_image = bool(question.spec.engine and question.spec.engine.image)
-    problem = format_problem(architecture, gpu) or ("" if own_image else image_problem(question.engine, gpu))
+    problem = (
+        format_problem(architecture, gpu)
+        or load_format_problem(question.spec, architecture, gpu)
+        or ("" if own_image else image_problem(question.engine, gpu))
+    )
     if problem:
         return failure(model, offer, one, CandidateReason.NUMBER_FORMAT_UNSUPPORTED, problem)
+    if kv_dtypes(question.resolved) == ("fp8",) and (missing := kv_fp8_problem(gpu)):
+        return failure(
+            model, offer, one, CandidateReason.NUMBER_FORMAT_UNSUPPORTED,
+            f"model.allowedKVCacheDtypes allows FP8 only, and on {gpu.short_name} {missing}: add Auto",
+        )  # fmt: skip
     asked = question.resolved.max_context_tokens or 0
     if asked > architecture.max_position_embeddings:
         return failure(
             model, offer, one, CandidateReason.CONTEXT_TOO_LONG,
-            f"it was trained for {architecture.max_position_embeddings} tokens and {asked} are asked for",
+            f"it takes at most {architecture.max_position_embeddings} tokens and {asked} are asked for",
         )  # fmt: skip
     if not offer.nodes:
         oldest = min(n.driver_major or 0 for n in offer.old_driver)
@@ -124,10 +136,17 @@ def _with_and_without_experts(
     experts = model.architecture.moe is not None and degree > 1 and choice != "Disabled"
     if experts and choice == "Enabled":
         yield failure(model, offer, plain, CandidateReason.NOT_PINNED, "parallelism.expert is Enabled")
+    elif choice == "Enabled" and model.architecture.moe is not None:
+        message = "parallelism.expert is Enabled, and one rank has nothing to spread experts over"
+        yield failure(model, offer, plain, CandidateReason.NOT_PINNED, message)
     else:
         yield judge(question, model, offer, plain)
     if experts:
         yield judge(question, model, offer, Parallelism(tensor=degree, expert=True))
+
+
+def _spreads_experts(question: Question, model: ModelChoice) -> bool:
+    return question.resolved.expert == "Enabled" and model.architecture.moe is not None
 
 
 def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterator[Candidate | Fit]:
@@ -136,7 +155,11 @@ def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterat
     pinned_tensor, pinned_pipeline = (pins.tensor, pins.pipeline) if pins else (None, None)
     if pinned_pipeline == 1:
         return
-    tensors = [pinned_tensor] if pinned_tensor else tensor_degrees(model.architecture, island)
+    spread = _spreads_experts(question, model)
+    tensors = (
+        [pinned_tensor] if pinned_tensor else list(tensor_degrees(model.architecture, island, expert=spread))
+    )
+    tensors = [tp for tp in tensors if tp > 1 or not spread]
     pairs = [
         (tp * pp, -tp, tp, pp)
         for tp in tensors
@@ -147,8 +170,7 @@ def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterat
     for gpus, _, tp, pp in sorted(inside):
         if found and gpus > found:
             return
-        expert = question.resolved.expert == "Enabled" and model.architecture.moe is not None and tp > 1
-        outcome = judge(question, model, offer, Parallelism(tensor=tp, pipeline=pp, expert=expert))
+        outcome = judge(question, model, offer, Parallelism(tensor=tp, pipeline=pp, expert=spread))
         yield outcome
         if isinstance(outcome, Fit) and not outcome.clamped:
             found = found or gpus
@@ -157,14 +179,17 @@ def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterat
 def _over_nodes(question: Question, model: ModelChoice, offer: Offer) -> Candidate | None:
     """Name the smallest group of whole nodes that would hold it: TP in an island, PP over the rest."""
     pins = question.spec.parallelism
-    legal = tensor_degrees(model.architecture, max(1, offer.island_gpus))
+    legal = tensor_degrees(
+        model.architecture, max(1, offer.island_gpus), expert=_spreads_experts(question, model)
+    )
     widest = max((tp for tp in legal if is_power_of_two(tp) and offer.node_gpus % tp == 0), default=1)
     tensor = (pins.tensor if pins else None) or widest
-    stages = offer.node_gpus // tensor
-    if stages < 1 or illegality(model.architecture, Parallelism(tensor=tensor)):
+    stages, spread = offer.node_gpus // tensor, _spreads_experts(question, model)
+    alone = Parallelism(tensor=tensor, expert=spread)
+    if stages < 1 or (spread and tensor == 1) or illegality(model.architecture, alone):
         return None
     for nodes in range(2, MOST_GROUP_NODES + 1):
-        parallelism = Parallelism(tensor=tensor, pipeline=stages * nodes)
+        parallelism = replace(alone, pipeline=stages * nodes)
         if pins is not None and pins.pipeline not in {None, parallelism.pipeline}:
             continue
         if judge_group(question, model, offer, parallelism):

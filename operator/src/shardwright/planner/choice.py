@@ -9,11 +9,12 @@ from hashlib import sha256
 
 from pydantic.main import IncEx
 
-from shardwright.api.defaults import resolve
+from shardwright.api.defaults import MIN_REPLICAS_SURVIVING_NODE_LOSS, resolve
 from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.catalog.types import Interconnect
 from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.engine_args import uncovered
-from shardwright.planner.legality import format_note
+from shardwright.planner.legality import format_note, quantizes_at_load
 from shardwright.planner.offers import offers
 from shardwright.planner.question import Fit, Question, eligible
 from shardwright.planner.ranking import Cost, cost_of, losers, winner_of
@@ -29,8 +30,8 @@ _DIGEST_FIELDS: Mapping[str, IncEx | bool] = {
     "workload": True, "slo": True, "availability": True, "scaling": True, "replicas": True,
     "parallelism": True, "pool": True,
     "engine": {
-        "version", "image", "gpu_memory_utilization_percent", "max_num_seqs", "max_num_batched_tokens",
-        "kv_offload_gib",
+        "version", "image", "args", "gpu_memory_utilization_percent", "max_num_seqs",
+        "max_num_batched_tokens",
     },
 }  # fmt: skip
 
@@ -148,6 +149,44 @@ def _load_note(question: Question, fit: Fit) -> str:
     )
 
 
+def _survival_note(question: Question, fit: Fit) -> str:
+    """Say when surviveNodeLoss cannot hold: it is a wish that too small a pool leaves open."""
+    if not question.resolved.survive_node_loss:
+        return ""
+    if question.resolved.scale.planned_replicas < MIN_REPLICAS_SURVIVING_NODE_LOSS:
+        return "availability.surviveNodeLoss needs two replicas: raise the replica count"
+    if len(eligible(fit)) > 1:
+        return ""
+    return (
+        "availability.surviveNodeLoss: only one node takes such a replica, and its loss takes all: add a node"
+    )
+
+
+def _bridge_note(question: Question, fit: Fit) -> str:
+    """Say when bridges that are said to be fitted are not counted on."""
+    fitted = fit.offer.product.interconnect in {Interconnect.BRIDGE_PAIR, Interconnect.BRIDGE_2_OR_4}
+    if (
+        question.resolved.bridges == "None"
+        or not fitted
+        or fit.gpus == 1
+        or (fit.within_island and fit.step == 1)
+    ):
+        return ""
+    return (
+        "pool.interconnect.bridges Pairs counts on nodes of exactly two GPUs only: on larger ones the device "
+        "plugin may hand out GPUs of two pairs"
+    )
+
+
+def _quantization_note(question: Question, fit: Fit) -> str:
+    if not quantizes_at_load(question.spec, fit.model.architecture):
+        return ""
+    return (
+        "model.quantizeAtLoad: planned with the 16-bit weights, the peak while loading; what quantising "
+        "frees becomes KV cache that is not promised"
+    )
+
+
 def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
     unlinked = (
         ""
@@ -158,7 +197,10 @@ def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
     notes = (
         _context_note(question, fit),
         unlinked,
+        _bridge_note(question, fit),
         format_note(fit.model.architecture, fit.offer.product),
+        _quantization_note(question, fit),
+        _survival_note(question, fit),
         _load_note(question, fit),
         *fit.estimate.notes,
     )

@@ -37,10 +37,14 @@ class Demand:
         """Tokens of B requests in flight, the shared prefix once."""
         return min(self.shared_prefix_tokens, self.request_tokens) + self.concurrency * self.own_tokens
 
+    def most_held(self, tokens: int) -> int:
+        """Count the requests in flight that a KV cache of `tokens` holds."""
+        room = tokens - min(self.shared_prefix_tokens, self.request_tokens)
+        return max(0, room // self.own_tokens)
+
     def held(self, tokens: int) -> int:
         """Count the requests in flight that a KV cache of `tokens` holds, as far as they are wanted."""
-        room = tokens - min(self.shared_prefix_tokens, self.request_tokens)
-        return max(self.concurrency, min(self.wanted_concurrency, room // self.own_tokens))
+        return max(self.concurrency, min(self.wanted_concurrency, self.most_held(tokens)))
 
     def capped(self, longest_tokens: int) -> "Demand":
         """Return the same demand where no request is longer than `longest_tokens`."""

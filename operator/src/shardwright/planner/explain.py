@@ -6,6 +6,7 @@ reason, then the memory bill. Never a word that is not in the decision itself.
 
 from collections.abc import Iterable, Sequence
 
+from shardwright.api.reasons import CandidateReason
 from shardwright.planner.types import GIB, Candidate, Decision, NoPlan, Placement, Plan
 
 
@@ -56,11 +57,24 @@ def _questions(plan: Plan) -> list[str]:
     lines, split = ["", "Questions, in order:"], plan.parallelism
     if split.gpus == 1:
         return [*lines, f"  1. Does one GPU hold it? Yes: {plan.binding_constraint}."]
-    lines.append(f"  1. Does one GPU hold it? No: {single.message if single else plan.binding_constraint}.")
-    question = "  2. Which is the smallest tensor parallelism in an NVLink island that does?"
+    one, question = (
+        "  1. Does one GPU hold it?",
+        "  2. Which is the smallest tensor parallelism in an NVLink island that does?",
+    )
+    if single is None:
+        lines.append(f"{one} Not asked: spec.parallelism pins other degrees.")
+    else:
+        asked = single.reason is not CandidateReason.NOT_PINNED
+        lines.append(f"{one} {'No' if asked else 'Not asked'}: {single.message}.")
+    pinned = next((c.message for c in ours if c.message.startswith("parallelism.tensor is")), "")
     if split.pipeline == 1 and plan.within_island:
+        if pinned:
+            return [*lines, f"{question} Not asked: {pinned}, which holds it."]
         return [*lines, f"{question} {split}; for less, {plan.binding_constraint}."]
-    lines.append(f"{question} None on this product.")
+    if pinned or single is None:
+        lines.append(f"{question} Not asked: {pinned or 'spec.parallelism pins pipeline stages'}.")
+    else:
+        lines.append(f"{question} None on this product.")
     if split.pipeline > 1:
         return [*lines, f"  3. Do pipeline stages over the islands of one node? Yes: {split}."]
     return [*lines, f"  3. Do ranks without NVLink, which the policy allows? Yes: {split}."]

@@ -13,7 +13,7 @@ from shardwright.planner.demand import Demand, demand
 from shardwright.planner.legality import kv_fp8_problem
 from shardwright.planner.limits import kv_dtypes, most_seqs, options
 from shardwright.planner.offers import Offer
-from shardwright.planner.question import Fit, Question
+from shardwright.planner.question import Fit, Question, count
 from shardwright.planner.resources import pod_resources
 from shardwright.planner.types import (
     GIB,
@@ -31,9 +31,18 @@ CONTEXT_STEP = 256
 
 
 def fill(
-    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, memory_mib: int
+    question: Question,
+    model: ModelChoice,
+    offer: Offer,
+    parallelism: Parallelism,
+    *,
+    memory_mib: int,
+    within: bool,
 ) -> Candidate | Fit:
-    """Try the engine limits in order until the KV cache is large enough."""
+    """Try the engine limits in order until the KV cache is large enough.
+
+    `within` says whether the tensor ranks are linked; it only marks the result.
+    """
     need = demand(question.resolved, parallelism.gpus, question.max_gpus, most_seqs(question.spec))
     trials: list[_Trial] = []
     for dtype in _dtypes(question, offer):
@@ -42,21 +51,21 @@ def fill(
             limits = steps.pop(0)
             trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
             if trial.short_tokens() == 0:
-                return trial.fit(None)
+                return trial.fit(None, within=within)
             trials.append(trial)
             if trial.beyond_help():
                 steps = steps[-1:]  # the smallest batch says how little is missing
     asked = question.resolved.max_context_tokens
     clamped = [t for t in trials if t.holds_clamped()] if asked is not None else []
     if clamped:
-        return max(clamped, key=lambda t: t.estimate.largest_model_len).fit(asked)
+        return max(clamped, key=lambda t: t.estimate.largest_model_len).fit(asked, within=within)
     best = min(trials, key=lambda t: (t.estimate.verdict is Verdict.OUT_OF_MEMORY, t.short_gib()))
     return best.refusal()
 
 
 def _dtypes(question: Question, offer: Offer) -> list[str]:
-    usable = [d for d in kv_dtypes(question.resolved) if d == "auto" or not kv_fp8_problem(offer.product)]
-    return usable or ["auto"]
+    """Return the KV dtypes that are allowed and run here; a product without any is refused before."""
+    return [d for d in kv_dtypes(question.resolved) if d == "auto" or not kv_fp8_problem(offer.product)]
 
 
 def _limits(question: Question, offer: Offer, need: Demand, dtype: str) -> list[EngineLimits]:
@@ -138,8 +147,26 @@ class _Trial:
     def short_gib(self) -> float:
         """GiB that each GPU lacks."""
         estimate = self.estimate
-        need_gib = self.required_tokens() * estimate.kv_bytes_per_token_per_gpu / GIB
-        return max(0.0, need_gib + estimate.margin_gib - estimate.kv_cache_gib_per_gpu)
+        return max(0.0, self.need_gib() + estimate.margin_gib - estimate.kv_cache_gib_per_gpu)
+
+    def need_gib(self) -> float:
+        """GiB of KV cache that each GPU has to hold."""
+        return self.required_tokens() * self.estimate.kv_bytes_per_token_per_gpu / GIB
+
+    def _needed_for(self) -> str:
+        """Say what the KV tokens are for: the larger part of the rule."""
+        need = self.demand
+        if self.want >= need.working_tokens:
+            return f"one request of {self.want} tokens"
+        return count(need.concurrency, "request") + f" in flight of {need.request_tokens} tokens"
+
+    def _replicas_needed(self) -> int:
+        """Replicas that would hold the stated load between them; 0 when more replicas would not help."""
+        total, held = self.demand.service_concurrency, self.demand.most_held(self._working_room())
+        held = min(held, self.limits.max_num_seqs)
+        if total is None or held < 1 or self.estimate.verdict is not Verdict.FITS:
+            return 0
+        return -(-total // held)
 
     def beyond_help(self) -> bool:
         """Whether it lacks more than smaller batches could free.
@@ -163,7 +190,7 @@ class _Trial:
         longest = self.estimate.largest_model_len // CONTEXT_STEP * CONTEXT_STEP
         return usable and longest >= floor and self._working_short() == 0
 
-    def fit(self, clamped_from: int | None) -> Fit:
+    def fit(self, clamped_from: int | None, *, within: bool) -> Fit:
         """Build the result, with the longest context that fits unless one was asked for."""
         length = self.want
         if clamped_from is not None or self._question.resolved.max_context_tokens is None:
@@ -175,7 +202,6 @@ class _Trial:
         estimate = self.estimate if length == self.want else self._estimate(length)
         concurrency = min(self.demand.held(self._working_room()), self.limits.max_num_seqs)
         planned = replace(self.demand, concurrency=concurrency)
-        within = self.parallelism.tensor <= max(1, self.offer.island_gpus)
         alone = self.parallelism.pipeline == 1 and (within or self._question.policy == "Any")
         return Fit(
             model=self.model,
@@ -188,7 +214,7 @@ class _Trial:
             estimate=estimate,
             demand=self.demand,
             resources=pod_resources(
-                self._question.spec, self._question.resolved, estimate, self.parallelism,
+                self._question.resolved, estimate, self.parallelism,
                 stated_checkpoint_bytes=self.model.architecture.checkpoint_bytes,
             ),
             concurrency=concurrency,
@@ -205,19 +231,19 @@ class _Trial:
             said = phrase.startswith("not predicted")
             message = f"its memory is {phrase}" if said else f"its memory cannot be predicted: {phrase}"
         elif estimate.verdict is Verdict.OUT_OF_MEMORY:
-            fixed = estimate.weights_gib_per_gpu + estimate.activation_gib + estimate.non_torch_gib
+            budget = estimate.visible_gib * self.limits.gpu_memory_utilization_percent / 100
             reason = CandidateReason.WEIGHTS_DO_NOT_FIT
             message = (
-                f"weights {estimate.weights_gib_per_gpu:.1f} GiB, {fixed:.1f} GiB with overheads, on a GPU "
-                "that gives "
-                f"{estimate.visible_gib * self.limits.gpu_memory_utilization_percent / 100:.1f} GiB; "
+                f"weights {estimate.weights_gib_per_gpu:.1f} GiB, with overheads "
+                f"{budget - estimate.kv_cache_gib_per_gpu:.1f} GiB, on a GPU that gives {budget:.1f} GiB; "
+                f"with {self.need_gib():.1f} GiB of KV cache and {estimate.margin_gib:.1f} GiB reserve it is "
                 f"{short_gib:.1f} GiB short"
             )
         else:
             reason = CandidateReason.KV_TOO_SMALL
             message = (
                 f"its KV cache holds {estimate.promised_kv_tokens} tokens for certain and the work needs "
-                f"{self.required_tokens()}; {short_gib:.1f} GiB a GPU short"
+                f"{self.required_tokens()} ({self._needed_for()}); {short_gib:.1f} GiB a GPU short"
             )
         return Candidate(
             model_id=self.model.model_id,
@@ -227,4 +253,5 @@ class _Trial:
             message=message,
             estimate=estimate,
             gib_short=round(short_gib, 2),
+            replicas_needed=self._replicas_needed(),
         )

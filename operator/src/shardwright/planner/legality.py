@@ -3,13 +3,13 @@
 Decides with a sentence for every "no". Never weighs memory or speed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
-from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture, NumberFormat
+from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture, NumberFormat, Quantization
 from shardwright.planner.types import Parallelism
 
 VOCABULARY_PADDING = 64
@@ -189,6 +189,23 @@ def format_problem(architecture: ModelArchitecture, gpu: GPUProduct) -> str:
     return ""
 
 
+_SIXTEEN_BIT = frozenset({NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32})
+
+
+def quantizes_at_load(spec: LLMServiceSpec, architecture: ModelArchitecture) -> bool:
+    """Whether vLLM quantises this checkpoint to FP8 while it loads: a variant may be quantised already."""
+    return bool(spec.model.quantize_at_load) and architecture.quantization.format in _SIXTEEN_BIT
+
+
+def load_format_problem(spec: LLMServiceSpec, architecture: ModelArchitecture, gpu: GPUProduct) -> str:
+    """Say why this GPU cannot run what model.quantizeAtLoad makes of the checkpoint; empty when it can."""
+    if not quantizes_at_load(spec, architecture):
+        return ""
+    loaded = replace(architecture, quantization=Quantization(format=NumberFormat.FP8))
+    problem = format_problem(loaded, gpu)
+    return f"model.quantizeAtLoad: {problem}" if problem else ""
+
+
 def format_note(architecture: ModelArchitecture, gpu: GPUProduct) -> str:
     """Say when a format runs weight-only on this GPU: it saves memory, not arithmetic."""
     rule = FORMAT_RULES.get(architecture.quantization.format)
@@ -246,10 +263,26 @@ _ASSERTED: dict[str, frozenset[NumberFormat]] = {
 }
 
 
+def _not_sixteen_bit(architecture: ModelArchitecture) -> Problem | None:
+    found = architecture.quantization.format
+    if found in _SIXTEEN_BIT:
+        return None
+    return Problem(
+        reason=Reason.QUANTIZATION_MISMATCH,
+        field="spec.model.quantizeAtLoad",
+        message=(
+            f"model.quantizeAtLoad quantises a 16-bit checkpoint, but {architecture.model_id} is "
+            f"{found.value}: remove quantizeAtLoad, or write the id of a 16-bit checkpoint"
+        ),
+    )
+
+
 def quantization_mismatch(spec: LLMServiceSpec, architecture: ModelArchitecture) -> Problem | None:
     """Compare what `model.quantization` asserts with what the checkpoint is; None when nothing disagrees."""
     asserted, found = spec.model.quantization, architecture.quantization.format
-    if asserted is None or spec.model.quantize_at_load or found in _ASSERTED[asserted]:
+    if spec.model.quantize_at_load:
+        return _not_sixteen_bit(architecture)
+    if asserted is None or found in _ASSERTED[asserted]:
         return None
     return Problem(
         reason=Reason.QUANTIZATION_MISMATCH,

@@ -85,6 +85,11 @@ class Fit:
         return ", ".join(parts)
 
 
+def count(number: int, noun: str) -> str:
+    """Return "1 GPU", "2 GPUs"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def failure(
     model: ModelChoice, offer: Offer, parallelism: Parallelism, reason: CandidateReason, message: str
 ) -> Candidate:

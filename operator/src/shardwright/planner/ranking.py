@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from shardwright.api.reasons import CandidateReason
 from shardwright.planner.candidates import preference
 from shardwright.planner.legality import is_power_of_two
-from shardwright.planner.question import Fit, failure
+from shardwright.planner.question import Fit, count, failure
 from shardwright.planner.types import Candidate
 
 COST_TIE = 1.05
@@ -70,8 +70,8 @@ def _longest(fits: Sequence[Fit]) -> list[Fit]:
     return [f for f in fits if f.limits.max_model_len == longest]
 
 
-def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+def _gpus(number: int) -> str:
+    return count(number, "GPU")
 
 
 def _with(fit: Fit, reason: CandidateReason, message: str) -> Candidate:

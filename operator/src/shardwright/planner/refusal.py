@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from shardwright.api.reasons import CandidateReason, Reason
 from shardwright.catalog.types import GPUProduct
 from shardwright.planner.candidates import Survey
-from shardwright.planner.legality import LARGEST_TENSOR, illegality, tensor_degrees
-from shardwright.planner.question import Question
+from shardwright.planner.demand import service_concurrency
+from shardwright.planner.legality import LARGEST_TENSOR, illegality, quantization_mismatch, tensor_degrees
+from shardwright.planner.question import Question, count
 from shardwright.planner.trial import judge_group
 from shardwright.planner.types import Candidate, ModelChoice, NoPlan, Parallelism
 from shardwright.topology.types import ExcludedNode, Exclusion, Pool
@@ -41,7 +42,30 @@ def bad_request(question: Question, models: Sequence[ModelChoice], digest: str) 
             candidates=(),
             inputs_digest=digest,
         )
-    return _illegal_pin(question, models, digest)
+    mismatch = quantization_mismatch(question.spec, models[0].architecture)
+    if mismatch is not None:
+        return NoPlan(reason=mismatch.reason, message=mismatch.message, candidates=(), inputs_digest=digest)
+    return _idle_experts(question, models, digest) or _illegal_pin(question, models, digest)
+
+
+def _idle_experts(question: Question, models: Sequence[ModelChoice], digest: str) -> NoPlan | None:
+    """Refuse parallelism.expert Enabled where there is nothing to spread, or nothing to spread it over."""
+    if question.resolved.expert != "Enabled":
+        return None
+    pins = question.spec.parallelism
+    if all(m.architecture.moe is None for m in models):
+        message = (
+            f"parallelism.expert is Enabled, but {models[0].model_id} is not a mixture-of-experts model: "
+            "leave expert out"
+        )
+    elif pins is not None and pins.tensor == 1:
+        message = (
+            "parallelism.expert is Enabled, but parallelism.tensor is 1, and experts are spread over the "
+            "tensor ranks: write tensor 2 or more, or leave one of them out"
+        )
+    else:
+        return None
+    return NoPlan(reason=Reason.ILLEGAL_PARALLELISM, message=message, candidates=(), inputs_digest=digest)
 
 
 def _illegal_pin(question: Question, models: Sequence[ModelChoice], digest: str) -> NoPlan | None:
@@ -77,6 +101,11 @@ def _illegal_pin(question: Question, models: Sequence[ModelChoice], digest: str)
     )
 
 
+_ELASTIC = (
+    "; pool.provisioning Elastic is not implemented yet, so pool.shapes bring no nodes: add one by hand"
+)
+
+
 def empty_pool(
     question: Question, pool: Pool, products: Mapping[str, GPUProduct], digest: str
 ) -> NoPlan | None:
@@ -96,7 +125,8 @@ def empty_pool(
     only_unknown = bool(unknown_nodes) and len(unknown_nodes) == len(pool.excluded)
     return NoPlan(
         reason=Reason.UNKNOWN_GPU_PRODUCT if only_unknown else Reason.NO_USABLE_GPUS,
-        message=excluded_sentence(pool.excluded),
+        message=excluded_sentence(pool.excluded)
+        + (_ELASTIC if question.resolved.provisioning == "Elastic" else ""),
         candidates=(),
         inputs_digest=digest,
     )
@@ -144,7 +174,7 @@ def _would_fit(question: Question, surveys: Sequence[Survey]) -> str:
     if not found:
         return ""
     _, short, sentence = min(found)
-    return f" {sentence}: {short} GPU{'s' if short > 1 else ''} more than the largest has."
+    return f" {sentence}: {count(short, 'GPU')} more than the largest has."
 
 
 def _binding(
@@ -155,10 +185,10 @@ def _binding(
         by_reason.setdefault(candidate.reason, []).append(candidate)
     if over := by_reason.get(CandidateReason.OVER_BUDGET):
         least = min(over, key=lambda c: (c.parallelism.pipeline, c.gpus_short, c.arrangement))
-        short = f"{least.gpus_short} GPU{'s' if least.gpus_short > 1 else ''} short"
+        fewer = f", or {_fewer_replicas(question)}" if question.replicas > 1 else ""
         return Reason.GPU_BUDGET_TOO_SMALL, (
-            f"{short}: {least.arrangement} fits, but pool.maxGPUs is {question.max_gpus}; write "
-            f"{question.max_gpus + least.gpus_short}"
+            f"{count(least.gpus_short, 'GPU')} short: {least.arrangement}: {least.message}; write "
+            f"{question.max_gpus + least.gpus_short}{fewer}"
         )
     if small := by_reason.get(CandidateReason.NODE_TOO_SMALL):
         return Reason.NODE_RESOURCES_TOO_SMALL, f"{small[0].arrangement}: {small[0].message}"
@@ -167,20 +197,79 @@ def _binding(
         return Reason.DOES_NOT_FIT, (
             f"{least.arrangement}: {least.message}; write PreferNVLink or Any to let its ranks talk over PCIe"
         )
+    if spread := [c for c in candidates if c.replicas_needed]:
+        return _more_replicas(question, spread)
+    memory = [c for c in candidates if c.reason in _MEMORY]
+    closest = min(memory, key=lambda c: (c.gib_short, c.parallelism.gpus, c.arrangement), default=None)
     groups = [s.group for s in surveys if s.group is not None]
     if groups:
         smallest = min(groups, key=lambda c: (c.parallelism.gpus, c.arrangement))
-        return Reason.NEEDS_MULTI_NODE, f"{smallest.model_id}: {smallest.message}"
-    memory = [c for c in candidates if c.reason in _MEMORY]
-    if memory:
-        closest = min(memory, key=lambda c: (c.gib_short, c.parallelism.gpus, c.arrangement))
+        nearest = f". Closest in one node is {closest.arrangement}: {closest.message}" if closest else ""
+        return Reason.NEEDS_MULTI_NODE, f"{smallest.model_id}: {smallest.message}{nearest}"
+    if closest is not None:
         return Reason.DOES_NOT_FIT, (
             f"closest is {closest.arrangement}: {closest.message}."
-            f"{_would_fit(question, surveys)} A shorter model.maxContextTokens, "
-            "a quantised checkpoint in model.variants, or larger GPUs would help"
+            f"{_would_fit(question, surveys)} {_remedies(question, closest)} would help"
         )
+    return _not_tried(question, candidates, by_reason)
+
+
+def _not_tried(
+    question: Question, candidates: Sequence[Candidate], by_reason: Mapping[CandidateReason, list[Candidate]]
+) -> tuple[Reason, str]:
+    """Name the constraint when no arrangement came as far as having its memory counted."""
     for candidate_reason, reason in _OUTRIGHT.items():
         if found := by_reason.get(candidate_reason):
             return reason, f"{found[0].arrangement}: {found[0].message}"
+    if beyond := by_reason.get(CandidateReason.BEYOND_NODE):
+        least = min(beyond, key=lambda c: (c.gpus_short, c.arrangement))
+        pins = question.spec.parallelism
+        pinned = pins is not None and (pins.tensor or pins.pipeline)
+        fix = "lower the degrees that spec.parallelism pins, leave them out, or add a larger node"
+        return Reason.DOES_NOT_FIT, f"{least.arrangement}: {least.message}" + (f": {fix}" if pinned else "")
     first = candidates[0] if candidates else None
-    return Reason.DOES_NOT_FIT, first.message if first else "no arrangement is possible on these nodes"
+    if first is None:
+        return Reason.DOES_NOT_FIT, "no arrangement is possible on these nodes"
+    return Reason.DOES_NOT_FIT, f"{first.arrangement}: {first.message}; no node allows what it leaves"
+
+
+def _fewer_replicas(question: Question) -> str:
+    """Say how fewer replicas are asked for."""
+    if question.resolved.scale.mode == "External":
+        return "lower spec.replicas"
+    minimum = question.spec.scaling.min_replicas if question.spec.scaling else None
+    survive = minimum is None and question.resolved.survive_node_loss
+    return "give up availability.surviveNodeLoss" if survive else "lower scaling.minReplicas"
+
+
+def _more_replicas(question: Question, spread: Sequence[Candidate]) -> tuple[Reason, str]:
+    """Say how many replicas would hold the stated load: an engine need not hold what replicas can share."""
+    least = min(
+        spread, key=lambda c: (c.parallelism.pipeline, c.replicas_needed * c.parallelism.gpus, c.arrangement)
+    )
+    replicas, gpus = least.replicas_needed, least.replicas_needed * least.parallelism.gpus
+    total, source = service_concurrency(question.resolved)
+    scale, short = question.resolved.scale, max(0, gpus - question.max_gpus)
+    writes = [f"pool.maxGPUs {gpus}"] if short else []
+    if scale.mode == "External":
+        writes.append(f"spec.replicas {replicas}")
+    elif scale.max_replicas is not None and scale.max_replicas < replicas:
+        writes.append(f"scaling.maxReplicas {replicas}")
+    return Reason.GPU_BUDGET_TOO_SMALL if short else Reason.DOES_NOT_FIT, (
+        f"{count(short, 'GPU') + ' short: ' if short else ''}the load ({source}) is {total} requests in "
+        f"flight, and {least.arrangement} needs {count(replicas, 'replica')} to hold them, "
+        f"{count(gpus, 'GPU')}: write {' and '.join(writes)}, or state less in spec.workload"
+    )
+
+
+def _remedies(question: Question, closest: Candidate) -> str:
+    """Name what would make the closest arrangement fit."""
+    found = []
+    if closest.reason is CandidateReason.KV_TOO_SMALL:
+        asked = question.resolved.max_context_tokens is not None
+        found.append("a shorter model.maxContextTokens" if asked else "shorter requests in spec.workload")
+        if "FP8" not in question.resolved.kv_cache_dtypes:
+            found.append("FP8 in model.allowedKVCacheDtypes")
+    found += ["a quantised checkpoint in model.variants", "larger GPUs"]
+    text = f"{', '.join(found[:-1])} or {found[-1]}"
+    return text[0].upper() + text[1:]

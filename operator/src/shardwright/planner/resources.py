@@ -5,7 +5,6 @@ throttled or killed while it loads, not measurements of one; where a measurement
 """
 
 from shardwright.api.defaults import Resolved
-from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.planner.types import GIB, MemoryEstimate, Parallelism
 from shardwright.topology.types import Resources
 
@@ -35,19 +34,17 @@ def checkpoint_bytes(stated: int | None, estimate: MemoryEstimate, parallelism: 
 
 
 def pod_resources(
-    spec: LLMServiceSpec,
     resolved: Resolved,
     estimate: MemoryEstimate,
     parallelism: Parallelism,
     *,
     stated_checkpoint_bytes: int | None,
 ) -> Resources:
-    """Return what one pod asks for. Memory holds /dev/shm and, with kvOffloadGiB, the offloaded KV cache.
+    """Return what one pod asks for. Memory holds /dev/shm; engine.kvOffloadGiB is not acted on yet.
 
     Disk holds the checkpoint only when it is downloaded (source Hub or URI) into an Ephemeral cache.
     """
     gpus = parallelism.gpus
-    offload = (spec.engine.kv_offload_gib or 0) * GIB if spec.engine else 0
     disk = DISK_BYTES_BASE
     if resolved.cache_type == "Ephemeral" and resolved.source_type != "PVC":
         weights = checkpoint_bytes(stated_checkpoint_bytes, estimate, parallelism)
@@ -55,6 +52,6 @@ def pod_resources(
     return Resources(
         gpus=gpus,
         cpu_millis=CPU_MILLIS_BASE + CPU_MILLIS_PER_GPU * gpus,
-        memory_bytes=HOST_BYTES_BASE + HOST_BYTES_PER_GPU * gpus + shm_bytes(parallelism) + offload,
+        memory_bytes=HOST_BYTES_BASE + HOST_BYTES_PER_GPU * gpus + shm_bytes(parallelism),
         ephemeral_bytes=disk,
     )

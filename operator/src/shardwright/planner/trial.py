@@ -10,7 +10,7 @@ from shardwright.api.reasons import CandidateReason
 from shardwright.planner.filling import fill
 from shardwright.planner.legality import illegality
 from shardwright.planner.offers import Offer
-from shardwright.planner.question import Fit, Question, eligible, failure
+from shardwright.planner.question import Fit, Question, count, eligible, failure
 from shardwright.planner.types import Candidate, ModelChoice, Parallelism
 from shardwright.topology.packing import fits as resources_fit
 from shardwright.topology.packing import lacking
@@ -22,15 +22,41 @@ def judge(question: Question, model: ModelChoice, offer: Offer, parallelism: Par
     if illegal:
         return failure(model, offer, parallelism, CandidateReason.ILLEGAL_TENSOR_PARALLELISM, illegal)
     if parallelism.gpus > offer.node_gpus:
-        return failure(
-            model, offer, parallelism, CandidateReason.BEYOND_NODE,
-            f"{parallelism.gpus} GPUs are more than a node has ({offer.node_gpus})",
+        return replace(
+            failure(
+                model, offer, parallelism, CandidateReason.BEYOND_NODE,
+                f"{parallelism.gpus} GPUs are more than a node has ({offer.node_gpus})",
+            ),
+            gpus_short=parallelism.gpus - offer.node_gpus,
         )  # fmt: skip
-    within = parallelism.tensor <= max(1, offer.island_gpus)
+    answers: list[Candidate | Fit] = []
+    for within in _ways(offer, parallelism):
+        answer = _judge(question, model, offer, parallelism, within=within)
+        if isinstance(answer, Fit) and not answer.clamped:
+            return answer
+        answers.append(answer)
+    return next((a for a in answers if isinstance(a, Fit)), answers[0])
+
+
+def _ways(offer: Offer, parallelism: Parallelism) -> tuple[bool, ...]:
+    """Return whether to try with linked ranks, without, or both: first where they are linked.
+
+    The nodes with links may be too small while others without are not.
+    """
+    if parallelism.tensor > max(1, offer.island_gpus):
+        return (False,)
+    linked = offer.holding(parallelism.gpus, island=parallelism.tensor)
+    return (True, False) if len(linked) < len(offer.holding(parallelism.gpus)) else (True,)
+
+
+def _judge(
+    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, within: bool
+) -> Candidate | Fit:
     outcome = _by_memory_class(question, model, offer, parallelism, within=within)
+    refused = not within and question.policy == "RequireNVLink"
     if isinstance(outcome, Candidate):
-        return outcome
-    if not within and question.policy == "RequireNVLink":
+        return replace(outcome, replicas_needed=0) if refused else outcome
+    if refused:
         linked = max(1, offer.island_gpus)
         return failure(
             model, offer, parallelism, CandidateReason.BEYOND_ISLAND,
@@ -45,8 +71,9 @@ def judge_group(question: Question, model: ModelChoice, offer: Offer, parallelis
     if illegality(model.architecture, parallelism):
         return False
     classes = offer.memory_classes()
+    within = parallelism.tensor <= max(1, offer.island_gpus)
     return bool(classes) and isinstance(
-        fill(question, model, offer, parallelism, memory_mib=classes[-1]), Fit
+        fill(question, model, offer, parallelism, memory_mib=classes[-1], within=within), Fit
     )
 
 
@@ -59,7 +86,7 @@ def _by_memory_class(
     for memory_mib in offer.memory_classes():
         if not offer.holding(parallelism.gpus, memory_mib, island):
             continue
-        trial = fill(question, model, offer, parallelism, memory_mib=memory_mib)
+        trial = fill(question, model, offer, parallelism, memory_mib=memory_mib, within=within)
         if isinstance(trial, Fit) and not trial.clamped:
             return trial
         if isinstance(trial, Fit) or not isinstance(outcome, Fit):
@@ -75,13 +102,13 @@ def _affordable(question: Question, fit: Fit) -> Candidate | Fit:
     model, offer, parallelism = fit.model, fit.offer, fit.parallelism
     total = fit.gpus * question.replicas
     if total > question.max_gpus:
-        each = (
-            f"{question.replicas} replicas of {fit.gpus} GPUs need" if question.replicas > 1 else "it needs"
-        )
+        each = "it needs"
+        if question.replicas > 1:
+            each = f"{question.replicas} replicas of {count(fit.gpus, 'GPU')} need"
         return replace(
             failure(
                 model, offer, parallelism, CandidateReason.OVER_BUDGET,
-                f"it fits, but {each} {total} GPUs and pool.maxGPUs is {question.max_gpus}",
+                f"it fits, but {each} {count(total, 'GPU')} and pool.maxGPUs is {question.max_gpus}",
             ),
             estimate=fit.estimate,
             gpus_short=total - question.max_gpus,

@@ -160,6 +160,8 @@ class Candidate:
     estimate: MemoryEstimate | None = None
     gpus_short: int = 0
     gib_short: float = 0.0
+    replicas_needed: int = 0
+    """With so many replicas it would hold the stated load; 0 when more replicas are not what is missing."""
 
     @property
     def arrangement(self) -> str:
