@@ -106,6 +106,25 @@ def test_a_pod_that_leaves_holds_its_gpus_until_it_is_gone():
     assert book.request(claim("a"), 1.0).granted == 1
 
 
+def test_a_reservation_whose_room_is_taken_is_made_anew_elsewhere():
+    book = ledger(node("n1", gpus=4), node("n2", gpus=4))
+    book.request(claim("old", 2, created=1.0), 0.0)
+    book.request(claim("young", 2, created=2.0), 0.0)
+    assert {s.node for name in ("old", "young") for s in book.allocation(("team", name), "r1").slots} == {
+        "n1"
+    }
+    book.set_pod(pod_facts(pod("foreign", "n1", 1)))
+    assert book.allocation(("team", "old"), "r1").granted == 1
+    assert book.allocation(("team", "young"), "r1").granted == 0
+    assert book.take_changed() == {("team", "young")}
+    book.settle(1.0)
+    assert [s.node for s in book.allocation(("team", "young"), "r1").slots] == ["n2"]
+    assert book.take_changed() == {("team", "young")}
+    # A node that loses GPUs is no different.
+    book.set_node(node_facts(node("n2", gpus=4, allocatable=1)))
+    assert book.allocation(("team", "young"), "r1").granted == 0
+
+
 def test_a_pod_that_has_ended_is_no_longer_bound():
     book = ledger(node("n1", gpus=1))
     book.request(claim("a"), 0.0)
@@ -213,12 +232,31 @@ class LedgerMachine(RuleBasedStateMachine):
         self.capacity: dict[str, int] = {}
         self.pods: dict[str, tuple[str, int]] = {}
         self.now = 0.0
-        self.foreign_overcommit = set()
 
     @rule(name=NAMES, gpus=st.integers(1, 8))
     def add_node(self, name, gpus):
         self.book.set_node(node_facts(node(name, gpus=gpus)))
         self.capacity[name] = gpus
+
+    @rule(name=NAMES, index=st.integers(0, 3), gpus=st.integers(0, 4), ended=st.booleans())
+    def foreign(self, name, index, gpus, ended):
+        """A pod that nobody asked about, which may move or end."""
+        raw = pod(f"f{index}", name, gpus, phase="Succeeded" if ended else "Running")
+        self.book.set_pod(pod_facts(raw))
+        self.pods.pop(f"f{index}", None)
+        if not ended:
+            self.pods[f"f{index}"] = (name, gpus)
+
+    @rule(service=SERVICES, index=st.integers(0, 2), name=NAMES)
+    def bind_elsewhere(self, service, index, name):
+        """The scheduler has the last word on where a pod goes."""
+        allocation = self.book.allocation(("team", service), "r1")
+        key = f"{service}-{index}"
+        if allocation.slots and key not in self.pods:
+            gpus = allocation.slots[0].resources.gpus
+            self.book.set_pod(bound(key, name, gpus, owner=service))
+            self.pods[key] = (name, gpus)
+            assert self.book.allocation(("team", service), "r1").bound == allocation.bound + 1
 
     @rule(name=NAMES)
     def drop_node(self, name):
@@ -232,6 +270,7 @@ class LedgerMachine(RuleBasedStateMachine):
             claim(service, gpus, replicas, priority=priority, created=self.now), self.now
         )
         assert found.granted <= max(replicas, found.bound)
+        assert all(slot.node in self.capacity for slot in found.slots)
         for name, gpus_free in before.items():
             assert self.book.free(name).gpus >= min(0, gpus_free)  # a grant never makes a node negative
 
@@ -277,6 +316,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 if slot.node == name
             )
             assert self.book.free(name).gpus == gpus - used - held
+            assert not held or gpus >= used + held, "a reservation without room"
 
 
 LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -50,6 +50,7 @@ class Ledger:
         if self._capacity.get(node.name) != capacity:
             self._capacity[node.name] = capacity
             self._refresh(node.name)
+            self._revoke(node.name)
 
     def remove_node(self, name: str) -> None:
         """Forget a node; what was reserved on it is free to be reserved elsewhere."""
@@ -65,6 +66,7 @@ class Ledger:
     def set_pod(self, pod: PodFacts) -> None:
         """Take note of a pod. A newly bound one of ours takes the place of a reservation of its revision.
 
+        Reservations that a pod of somebody else has taken the room of are given up, to be made elsewhere.
         A pod that asks for nothing, as one that has ended does, holds nothing and is forgotten.
         """
         before = self._pods.get((pod.namespace, pod.name))
@@ -87,6 +89,7 @@ class Ledger:
             if before is None or before.node != pod.node:
                 self._bind(pod)
         self._refresh(pod.node)
+        self._revoke(pod.node)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Forget a pod that is gone or has ended; a pod that is only being deleted still holds its place."""
@@ -230,6 +233,16 @@ class Ledger:
         slot = entry[0]
         self._reserved[slot.node] = self._reserved[slot.node].minus(slot.resources)
         self._refresh(slot.node)
+
+    def _revoke(self, node: str) -> None:
+        """Give up reservations on a node that holds more than it has, the last in rank first."""
+        while node in self._free and min(self._free[node]) < 0 and max(self._reserved[node]) > 0:
+            held = [
+                (key, entry) for key, slots in self._slots.items() for entry in slots if entry[0].node == node
+            ]
+            key, entry = max(held, key=lambda found: self._claims[found[0]].rank)
+            self._give_back(key, entry)
+            self._changed.add(key[:2])
 
     def _grant(self, claim: Claim, now_s: float) -> bool:
         """Reserve what the claim lacks as far as there is room; whether it gained anything."""
