@@ -15,6 +15,7 @@ EXACT = (
     "writesToServices",
     "refusedRequests",
     "rssMiB",
+    "rssAfterRestartMiB",
     "idleWrites",
     "idleRequestsPerSecond",
     "restartWrites",
@@ -26,7 +27,7 @@ EXACT = (
 @pytest.mark.cluster
 def test_a_small_run_keeps_every_target_that_time_does_not_touch(tmp_path: Path) -> None:
     result, log = tmp_path / "result.json", tmp_path / "operator.log"
-    size = ["--services", "20", "--foreign-pods", "60", "--nodes", "20"]
+    size = ["--services", "20", "--foreign-pods", "60", "--nodes", "40"]
     phases = ["--idle-seconds", "15", "--changes", "3", "--burst", "8", "--no-gate"]
     command = [sys.executable, str(ROOT / "benchmarks" / "bench_scale.py"), *size, *phases]
     files = ["--write", str(result), "--log", str(log)]
