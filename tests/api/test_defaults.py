@@ -78,7 +78,6 @@ def test_every_accepted_example_resolves():
 SET = yaml.safe_load(
     """
     model: {adapters: [{name: a, source: b}]}
-    workload: {requestsPerMinute: 1}
     slo: {ttft: {percentile: 95, milliseconds: 900}}
     pool: {provisioning: Elastic, shapes: [{product: X, gpusPerNode: 1, maxNodes: 1}], topologyKeys: [rack],
            network: {socketInterface: eth0}}

@@ -168,3 +168,28 @@ def test_the_offline_path_loads_neither_kopf_nor_kubernetes(files):
             env={"PYTHONPATH": str(source)}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+
+
+def test_what_the_operator_refuses_is_refused_here_and_what_it_ignores_is_told(files, capsys):
+    """The decision offline is the operator's own: its checks come first."""
+    refused = LARGE + "  engine: {args: [--no-such-flag]}\n  podTemplate: {spec: {nodeName: n1}}\n"
+    assert main(files(refused, nodes=[node("n1")])) == 2
+    err = capsys.readouterr().err
+    assert "spec.engine.args[0]" in err
+    assert "spec.podTemplate.spec.nodeName" in err
+    ignored = LARGE + "  planPolicy: Manual\n  engine: {args: [--enable-lora]}\n"
+    assert main(files(ignored, nodes=[node("n1")])) == 0
+    err = capsys.readouterr().err
+    assert "note: spec.planPolicy: " in err
+    assert "note: spec.engine.args[0]: " in err
+
+
+def test_the_shapes_of_an_elastic_pool_are_the_nodes_to_assume(files, capsys):
+    shape = "{product: NVIDIA-H100-80GB-HBM3, gpusPerNode: 8, maxNodes: 9000}"
+    elastic = LARGE.replace("{maxGPUs: 8}", f"{{maxGPUs: 8, provisioning: Elastic, shapes: [{shape}]}}")
+    assert main(files(elastic)) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Plan: H100 TP4")
+    assert "spec.pool.provisioning" in captured.err
+    assert main(files(elastic.replace("NVIDIA-H100-80GB-HBM3", "NVIDIA-X1"))) == 2
+    assert "spec.pool.shapes" in capsys.readouterr().err

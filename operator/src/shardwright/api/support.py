@@ -21,13 +21,8 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda s: bool(s.model.adapters),
     ),
     (
-        "spec.workload.requestsPerMinute",
-        "the rate does not size the service yet; write workload.concurrency and scaling.minReplicas",
-        lambda s: bool(s.workload and s.workload.requests_per_minute),
-    ),
-    (
         "spec.slo",
-        "latency is not predicted yet, so the targets do not change the plan; they set the histogram edges",
+        "latency is not predicted yet: the targets are edges of the histograms and turn a rate into requests",
         lambda s: s.slo is not None,
     ),
     (

@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 
 from shardwright.api.defaults import resolve
+from shardwright.api.pool import PoolSpec
+from shardwright.api.support import unimplemented
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.gpus import find_product, load_products, unknown_product_message
@@ -30,12 +32,15 @@ from shardwright.planner.explain import text
 from shardwright.planner.placement import place
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import Decision, NoPlan, Placement, Plan, PlanRequest
+from shardwright.render import overlay
 from shardwright.topology.pool import bridges_of, build_pool, pool_of_shapes
 from shardwright.topology.types import NodeFacts, PodFacts, Pool
 
 PLANNED, NO_PLAN, BAD_INPUT, NO_ROOM = 0, 1, 2, 4
 _ONE_NODE = 8
 """GPUs of the node that is assumed for a product of pool.gpuProducts when no nodes are given."""
+_MOST_NODES = 64
+"""Nodes of one of pool.shapes that are assumed: more of the same change no plan."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -60,7 +65,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     where.add_argument("--cluster", action="store_true", help="read nodes and pods of the current cluster")
     where.add_argument(
         "--gpu", action="append", metavar="PRODUCT:GPUS[xNODES]",
-        help="plan for such nodes, may be repeated; default: a node of 8 for each of pool.gpuProducts",
+        help="plan for such nodes, may be repeated; default: pool.shapes, or 8 of each of pool.gpuProducts",
     )  # fmt: skip
     parser.add_argument("--context", metavar="NAME", help="kubeconfig context for --cluster")
     parser.add_argument("-o", "--output", choices=("text", "json", "manifests"), default="text")
@@ -77,13 +82,19 @@ def run(args: argparse.Namespace) -> int:
     except (InputError, CatalogError) as error:
         print(f"shardwright plan: {error}", file=sys.stderr)
         return BAD_INPUT
+    problems = (*unimplemented(inputs.service.spec), *overlay.check(inputs.service.spec))
+    if blocking := [p for p in problems if p.blocking]:
+        for problem in blocking:
+            print(f"shardwright plan: {problem.field}: {problem.message}", file=sys.stderr)
+        return BAD_INPUT
     decision = plan(
         PlanRequest(
             spec=inputs.service.spec, models=inputs.models, pool=pool, engine=engine, products=load_products()
         )
     )
     placement = place(decision, pool, decision.replicas) if live and isinstance(decision, Plan) else None
-    for note in (*inputs.notes, *_pool_notes(pool, live=live)):
+    told = tuple(f"{p.field}: {p.message}" for p in problems)
+    for note in (*inputs.notes, *told, *_pool_notes(pool, live=live)):
         print(f"note: {note}", file=sys.stderr)
     _print(args.output, inputs, decision, placement)
     return _code(decision, placement)
@@ -103,16 +114,26 @@ def _pool(args: argparse.Namespace, inputs: Inputs) -> tuple[Pool, bool]:
         nodes, pods = read_cluster(documents(args.nodes)) if args.nodes else _read_live(args.context)
         own = (metadata.namespace, metadata.name)
         return build_pool(nodes, pods, products, spec, ignore_owner=own), True
-    shapes = read_shapes(args.gpu or [f"{p}:{_ONE_NODE}" for p in spec.gpu_products or ()])
+    where, shapes = _assumed(args.gpu, spec)
     if not shapes:
         raise InputError(
             "which GPUs? give --nodes FILE, --cluster or --gpu PRODUCT:GPUS, or write spec.pool.gpuProducts"
         )
     for name, _, _ in shapes:
         if find_product(name) is None:
-            raise InputError(f"--gpu: {unknown_product_message(name)}")
+            raise InputError(f"{where}: {unknown_product_message(name)}")
     known = [(found.label, gpus, count) for name, gpus, count in shapes if (found := find_product(name))]
     return pool_of_shapes(known, products, bridges_of(spec)), False
+
+
+def _assumed(options: Sequence[str] | None, spec: PoolSpec) -> tuple[str, list[tuple[str, int, int]]]:
+    """Return the nodes to assume, and which option or field they come from."""
+    if options:
+        return "--gpu", read_shapes(options)
+    if spec.shapes:
+        found = [(s.product, s.gpus_per_node, min(s.max_nodes, _MOST_NODES)) for s in spec.shapes]
+        return "spec.pool.shapes", found
+    return "spec.pool.gpuProducts", [(p, _ONE_NODE, 1) for p in spec.gpu_products or ()]
 
 
 def _read_live(context: str | None) -> tuple[list[NodeFacts], list[PodFacts]]:

@@ -214,8 +214,7 @@ class _Trial:
             estimate=estimate,
             demand=self.demand,
             resources=pod_resources(
-                self._question.resolved, estimate, self.parallelism,
-                stated_checkpoint_bytes=self.model.architecture.checkpoint_bytes,
+                self._question.resolved, estimate, self.parallelism, self.model.architecture,
             ),
             concurrency=concurrency,
             needed_tokens=planned.required_tokens(self.want if clamped_from is None else length),

@@ -229,7 +229,10 @@ def _not_tried(
         return Reason.DOES_NOT_FIT, f"{least.arrangement}: {least.message}" + (f": {fix}" if pinned else "")
     first = candidates[0] if candidates else None
     if first is None:
-        return Reason.DOES_NOT_FIT, "no arrangement is possible on these nodes"
+        return Reason.DOES_NOT_FIT, (
+            "no arrangement that spec.parallelism allows is possible on these nodes: remove a pin, see "
+            "parallelism.tensor, pipeline and expert"
+        )
     return Reason.DOES_NOT_FIT, f"{first.arrangement}: {first.message}; no node allows what it leaves"
 
 

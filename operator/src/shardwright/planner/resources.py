@@ -5,6 +5,7 @@ throttled or killed while it loads, not measurements of one; where a measurement
 """
 
 from shardwright.api.defaults import Resolved
+from shardwright.catalog.types import ModelArchitecture
 from shardwright.planner.types import GIB, MemoryEstimate, Parallelism
 from shardwright.topology.types import Resources
 
@@ -28,6 +29,16 @@ def shm_bytes(parallelism: Parallelism) -> int:
     return min(SHM_BYTES_MOST, SHM_BYTES_PER_GPU * parallelism.gpus)
 
 
+def streamer_bytes(architecture: ModelArchitecture) -> int:
+    """Return the host buffer of one rank that streams from an object store, in whole GiB.
+
+    The pod limits it to the largest tensor (`render.environment`), here taken as the embedding; without a
+    limit it is 40 GB or the whole checkpoint (run-ai/runai-model-streamer, docs/src/env-vars.md).
+    """
+    embedding = architecture.vocab_size * architecture.hidden_size * 2
+    return max(2, -(-embedding // GIB)) * GIB
+
+
 def checkpoint_bytes(stated: int | None, estimate: MemoryEstimate, parallelism: Parallelism) -> int:
     """Return the checkpoint's bytes: as stated, else what all GPUs hold together."""
     return stated or int(estimate.weights_gib_per_gpu * parallelism.gpus * GIB)
@@ -37,21 +48,23 @@ def pod_resources(
     resolved: Resolved,
     estimate: MemoryEstimate,
     parallelism: Parallelism,
-    *,
-    stated_checkpoint_bytes: int | None,
+    architecture: ModelArchitecture,
 ) -> Resources:
     """Return what one pod asks for. Memory holds /dev/shm; engine.kvOffloadGiB is not acted on yet.
 
     Disk holds the checkpoint only when it is downloaded (source Hub or URI) into an Ephemeral cache.
     """
     gpus = parallelism.gpus
+    host = HOST_BYTES_BASE + HOST_BYTES_PER_GPU * gpus + shm_bytes(parallelism)
+    if resolved.source_type == "URI":
+        host += gpus * streamer_bytes(architecture)
     disk = DISK_BYTES_BASE
     if resolved.cache_type == "Ephemeral" and resolved.source_type != "PVC":
-        weights = checkpoint_bytes(stated_checkpoint_bytes, estimate, parallelism)
+        weights = checkpoint_bytes(architecture.checkpoint_bytes, estimate, parallelism)
         disk += -(-int(weights * CHECKPOINT_SLACK) // GIB) * GIB
     return Resources(
         gpus=gpus,
         cpu_millis=CPU_MILLIS_BASE + CPU_MILLIS_PER_GPU * gpus,
-        memory_bytes=HOST_BYTES_BASE + HOST_BYTES_PER_GPU * gpus + shm_bytes(parallelism),
+        memory_bytes=host,
         ephemeral_bytes=disk,
     )

@@ -12,6 +12,7 @@ from shardwright.api.llmservice import LLMService, LLMServiceSpec
 from shardwright.api.names import ENGINE_PORT
 from shardwright.api.workload import LatencyTarget, SloSpec
 from shardwright.catalog.types import EngineClass
+from shardwright.planner.legality import quantizes_at_load
 from shardwright.planner.types import Plan
 from shardwright.render.storage import CACHE_PATH, Storage, source_type
 
@@ -75,7 +76,7 @@ def engine_args(service: LLMService, plan: Plan, engine: EngineClass, files: Sto
     args = [files.model, f"--served-model-name={spec.model.served_name or service.metadata.name}"]
     args += _source_args(spec, plan, files)
     args += _plan_args(plan)
-    args += _model_args(spec)
+    args += _model_args(spec, plan)
     args += _server_args(spec, engine)
     args += (spec.engine.args if spec.engine else None) or []
     return args
@@ -135,9 +136,9 @@ def _plan_args(plan: Plan) -> list[str]:
     return args
 
 
-def _model_args(spec: LLMServiceSpec) -> list[str]:
+def _model_args(spec: LLMServiceSpec, plan: Plan) -> list[str]:
     args = []
-    if spec.model.quantize_at_load:
+    if quantizes_at_load(spec, plan.model.architecture):  # a chosen variant may be quantised already
         args.append("--quantization=fp8")
     if spec.engine is not None and spec.engine.tool_call_parser:
         args += ["--enable-auto-tool-choice", f"--tool-call-parser={spec.engine.tool_call_parser}"]

@@ -56,7 +56,7 @@ FIELDS: Final = MappingProxyType(
         "workload.inputTokens": _A,
         "workload.outputTokens": _A,
         "workload.sharedPrefixTokens": _A,
-        "workload.requestsPerMinute": _N,  # sizes nothing yet (api.support)
+        "workload.requestsPerMinute": _A,
         "workload.concurrency": _A,
         # A target is an edge of the latency histograms; whose percentile it is, the engine does not know.
         "slo.ttft.milliseconds": _T,
@@ -145,7 +145,8 @@ def _choice(plan: Plan) -> dict[str, Any]:
         "resources": list(plan.pod_resources),
         "shm": plan.shm_bytes,
         "gpuResource": plan.gpu_resource,
-        "node": [plan.nodes_gpus, plan.most_node_gpus, plan.min_gpu_memory_mib, plan.min_driver_major],
+        # Which nodes have an old driver or more GPUs is an observation: the affinity stays as rendered.
+        "node": [plan.within_island, plan.min_gpu_memory_mib],
     }
 
 

@@ -72,6 +72,10 @@ def _ours(
     if vendor == "nvidia":
         # On a volume, as the root filesystem is read-only: Triton, FlashInfer and CUDA cache there.
         values |= {"HOME": "/tmp", "USER": RUN_AS_NAME}  # noqa: S108 -- the container's own, on a volume
+    if source_type(spec) == "URI":
+        # Each rank's buffer in host memory, which is part of the pod's: as small as the largest tensor
+        # allows. Unset it is 40 GB or more (run-ai/runai-model-streamer, docs/src/env-vars.md).
+        values["RUNAI_STREAMER_MEMORY_LIMIT"] = "0"
     if files.offline:
         values["HF_HUB_OFFLINE"] = "1"
     hub = spec.model.source.hub if spec.model.source else None

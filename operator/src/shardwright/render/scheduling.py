@@ -20,6 +20,7 @@ from shardwright.topology.nodes import (
     MEMORY_LABEL,
     PRODUCT_LABEL,
     SHARING_LABEL,
+    gpu_toleration,
 )
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -129,15 +130,19 @@ def spread(service: str, revision: str, *, survive_node_loss: bool) -> list[Json
 
 
 def tolerations(spec: LLMServiceSpec, plan: Plan) -> list[JsonObject]:
-    """Return the user's tolerations, then ours where theirs do not speak of the same taint."""
+    """Return the user's tolerations and ours: those that the pool counted with, and of lost nodes.
+
+    Of a lost node the user's own word comes first; the GPU taint is tolerated whatever else is.
+    """
     theirs = [_toleration(entry) for entry in spec.pool.tolerations or []]
-    spoken = {entry.get("key") for entry in theirs}
-    ours: list[JsonObject] = [{"key": plan.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}]
-    ours += [
+    gpu = _toleration(gpu_toleration(plan.gpu_resource))
+    spoken = {entry.get("key") for entry in theirs if entry.get("effect", "NoExecute") == "NoExecute"}
+    lost: list[JsonObject] = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOSS_S}
         for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+        if key not in spoken
     ]
-    return theirs + [entry for entry in ours if entry["key"] not in spoken]
+    return theirs + ([] if gpu in theirs else [gpu]) + lost
 
 
 def _toleration(entry: Toleration) -> JsonObject:

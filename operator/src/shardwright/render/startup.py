@@ -59,5 +59,7 @@ def startup_budget(plan: Plan, source: str) -> StartupBudget:
     ranks = plan.parallelism.gpus
     load_bytes = known or int(plan.estimate.weights_gib_per_gpu * GIB * ranks)
     load_s = -(-load_bytes // LOAD_BYTES_S[source])
+    if source == "Hub":  # downloaded to the cache, then read back from it
+        load_s += -(-load_bytes // LOAD_BYTES_S["PVC"])
     total = max(MINIMUM_S, ENGINE_INIT_S + PER_RANK_S * (ranks - 1) + load_s)
     return StartupBudget(load_bytes=load_bytes, engine_s=-(-total // PROBE_PERIOD_S) * PROBE_PERIOD_S)

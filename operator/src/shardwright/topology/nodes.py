@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from shardwright.api.pool import PoolSpec, Toleration
 from shardwright.catalog.types import GPUProduct, Interconnect
-from shardwright.topology.facts import AMD_RESOURCE, NVIDIA_RESOURCE
+from shardwright.topology.facts import AMD_RESOURCE
 from shardwright.topology.types import ExcludedNode, Exclusion, Island, NodeFacts, PoolNode, Taint
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
@@ -28,11 +28,10 @@ _FULL_MESH = frozenset({Interconnect.NVSWITCH, Interconnect.RACK_NVSWITCH, Inter
 _BRIDGED = frozenset({Interconnect.BRIDGE_PAIR, Interconnect.BRIDGE_2_OR_4})
 _CUBE_MESH_QUAD = 4
 
-DEFAULT_TOLERATIONS = (
-    Toleration(key=NVIDIA_RESOURCE, operator="Exists"),
-    Toleration(key=AMD_RESOURCE, operator="Exists"),
-)
-"""Every pod of ours tolerates these: GPU nodes are usually tainted to keep other pods away."""
+
+def gpu_toleration(gpu_resource: str) -> Toleration:
+    """Return what every pod of ours tolerates: GPU nodes are usually tainted to keep other pods away."""
+    return Toleration(key=gpu_resource, operator="Exists")
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -44,9 +43,9 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.key == taint.key and (toleration.value or "") == taint.value
 
 
-def _repelling(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
-    allowed = (*DEFAULT_TOLERATIONS, *tolerations)
-    hard = (t for t in taints if t.effect in {"NoSchedule", "NoExecute"})
+def _repelling(node: NodeFacts, tolerations: Iterable[Toleration]) -> Taint | None:
+    allowed = (gpu_toleration(node.gpu_resource), *tolerations)
+    hard = (t for t in node.taints if t.effect in {"NoSchedule", "NoExecute"})
     return next((t for t in hard if not any(_tolerates(a, t) for a in allowed)), None)
 
 
@@ -156,7 +155,7 @@ def _unusable(node: NodeFacts, spec: PoolSpec) -> tuple[Exclusion, str] | None:
         return Exclusion.CORDONED, "it is cordoned: run kubectl uncordon on it when it may be used again"
     if not node.ready:
         return Exclusion.NOT_READY, "its Ready condition is not True: see kubectl describe node"
-    taint = _repelling(node.taints, spec.tolerations or ())
+    taint = _repelling(node, spec.tolerations or ())
     if taint is not None:
         shown = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
         return (
