@@ -20,6 +20,7 @@ import yaml
 
 from harness.cluster import Cluster, free_ports
 from harness.processes import Process, ProcessError
+from harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "shardwright"
@@ -204,6 +205,9 @@ class OperatorProcess:
             return int(response.status), response.read().decode()
 
 
+SERVICES_PATH = "/apis/shardwright.dev/v1alpha1/llmservices"
+
+
 def install_crds(cluster: Cluster) -> None:
     """Apply the CRDs of the checkout and wait until the server serves them."""
     files = sorted(CRDS.glob("*.yaml"))
@@ -211,7 +215,8 @@ def install_crds(cluster: Cluster) -> None:
         raise ProcessError(f"no CRD in {CRDS}; run `make generate` first")
     for file in files:
         cluster.kubectl("apply", "--server-side", "-f", str(file))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    # Not `kubectl wait`: it fails on a definition that has no conditions yet.
+    wait_until(lambda: cluster.api.get(SERVICES_PATH), "the API server to serve LLMServices", timeout_s=30)
 
 
 def render_chart(cluster: Cluster, namespace: str, values: Iterable[str] = ()) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ class Api:
         reused = getattr(self._local, "connection", None) is not None
         try:
             return self._exchange(method, path, payload, headers)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
             # An idle connection that the server closed says nothing about the server now.
             if not (reused and method == "GET"):
                 raise
