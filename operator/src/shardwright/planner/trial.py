@@ -29,24 +29,22 @@ def judge(question: Question, model: ModelChoice, offer: Offer, parallelism: Par
             ),
             gpus_short=parallelism.gpus - offer.node_gpus,
         )  # fmt: skip
-    answers: list[Candidate | Fit] = []
-    for within in _ways(offer, parallelism):
-        answer = _judge(question, model, offer, parallelism, within=within)
-        if isinstance(answer, Fit) and not answer.clamped:
-            return answer
-        answers.append(answer)
-    return next((a for a in answers if isinstance(a, Fit)), answers[0])
+    within = parallelism.tensor <= max(1, offer.island_gpus)
+    answer = _judge(question, model, offer, parallelism, within=within)
+    if not within or not _others_may_do(offer, parallelism, answer):
+        return answer
+    unlinked = _judge(question, model, offer, parallelism, within=False)
+    better = isinstance(unlinked, Fit) and not (isinstance(answer, Fit) and unlinked.clamped)
+    return unlinked if better else answer
 
 
-def _ways(offer: Offer, parallelism: Parallelism) -> tuple[bool, ...]:
-    """Return whether to try with linked ranks, without, or both: first where they are linked.
-
-    The nodes with links may be too small while others without are not.
-    """
-    if parallelism.tensor > max(1, offer.island_gpus):
-        return (False,)
-    linked = offer.holding(parallelism.gpus, island=parallelism.tensor)
-    return (True, False) if len(linked) < len(offer.holding(parallelism.gpus)) else (True,)
+def _others_may_do(offer: Offer, parallelism: Parallelism, answer: Candidate | Fit) -> bool:
+    """Whether nodes without links may hold what those with links, which come first, do not."""
+    if isinstance(answer, Fit) and not answer.clamped:
+        return False
+    too_small = isinstance(answer, Candidate) and answer.reason is CandidateReason.NODE_TOO_SMALL
+    largest = offer.largest_memory(parallelism.gpus)
+    return too_small or largest > offer.largest_memory(parallelism.gpus, parallelism.tensor)
 
 
 def _judge(
@@ -70,7 +68,7 @@ def judge_group(question: Question, model: ModelChoice, offer: Offer, parallelis
     """Whether an arrangement that spans nodes would hold the work; only memory is counted."""
     if illegality(model.architecture, parallelism):
         return False
-    classes = offer.memory_classes()
+    classes = offer.memory_classes
     within = parallelism.tensor <= max(1, offer.island_gpus)
     return bool(classes) and isinstance(
         fill(question, model, offer, parallelism, memory_mib=classes[-1], within=within), Fit
@@ -83,8 +81,8 @@ def _by_memory_class(
     """Take the smallest GPU memory that holds it: that leaves the most nodes to run on."""
     island = parallelism.tensor if within else 1
     outcome: Candidate | Fit | None = None
-    for memory_mib in offer.memory_classes():
-        if not offer.holding(parallelism.gpus, memory_mib, island):
+    for memory_mib in offer.memory_classes:
+        if memory_mib > offer.largest_memory(parallelism.gpus, island):
             continue
         trial = fill(question, model, offer, parallelism, memory_mib=memory_mib, within=within)
         if isinstance(trial, Fit) and not trial.clamped:
