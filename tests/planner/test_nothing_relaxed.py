@@ -19,6 +19,7 @@ from planner.plan_support import (
     LLAMA_70B_FP8,
     QWEN_32B,
     QWEN_MOE_FP8,
+    T4,
     V100,
     decide,
     shapes,
@@ -139,6 +140,17 @@ class TestRefusedByName:
         refused(
             decision, Reason.DOES_NOT_FIT, "16 GPUs are more than a node has (8)", "spec.parallelism pins"
         )
+
+    def test_a_format_that_no_product_has_is_told_for_each_with_a_way_out(self):
+        decision = decide(LLAMA_8B, shapes((V100, 4), (T4, 4)))
+        refused(decision, Reason.NUMBER_FORMAT_UNSUPPORTED, "V100-32 has", "T4 has", "model.variants")
+
+    def test_what_is_in_the_way_comes_before_what_the_spec_leaves_out(self):
+        others = [node(f"a{i}", A6000, 4) for i in range(5)]
+        spec = PoolSpec.model_validate({"maxGPUs": 8, "gpuProducts": [H100]})
+        found = [node_facts(n) for n in (*others, node("z1", H100, cordoned=True))]
+        decision = decide(LLAMA_8B, shape_pool(found, load_products(), spec), pool={"gpuProducts": [H100]})
+        refused(decision, Reason.NO_USABLE_GPUS, "z1: it is cordoned", "5 ProductNotWanted")
 
 
 class TestToldAsANote:

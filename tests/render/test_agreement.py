@@ -108,6 +108,13 @@ def test_a_streaming_pod_has_host_memory_for_its_buffers() -> None:
     gib = [int(c["resources"]["limits"]["memory"].removesuffix("Gi")) for c in (streamed, read)]
     assert gib[0] - gib[1] >= 4 * 128256 * 8192 * 2 / 2**30  # four ranks, each with the largest tensor
     assert {"name": "RUNAI_STREAMER_MEMORY_LIMIT", "value": "0"} in streamed["env"]
+    # Streamed weights never touch the disk; downloaded ones lie in the Ephemeral cache.
+    hub = container(LLAMA_70B, pool)
+    disk = [
+        int(c["resources"]["requests"]["ephemeral-storage"].removesuffix("Gi")) for c in (streamed, read, hub)
+    ]
+    assert disk[0] == disk[1] < 20
+    assert disk[2] > 131
 
 
 EDITS: list[dict[str, Any]] = [

@@ -24,6 +24,11 @@ _OUTRIGHT = {
     CandidateReason.MEMORY_UNKNOWN: Reason.MEMORY_UNKNOWN,
     CandidateReason.ILLEGAL_TENSOR_PARALLELISM: Reason.ILLEGAL_PARALLELISM,
 }
+_OUTRIGHT_FIX = {
+    CandidateReason.NUMBER_FORMAT_UNSUPPORTED: (
+        ". A checkpoint in another format, as model.id or in model.variants, or other GPUs would help"
+    ),
+}
 _MEMORY = {CandidateReason.WEIGHTS_DO_NOT_FIT, CandidateReason.KV_TOO_SMALL}
 
 
@@ -144,7 +149,9 @@ def excluded_sentence(excluded: Sequence[ExcludedNode]) -> str:
     summary = ", ".join(
         f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda c: (-c[1], c[0]))
     )
-    shown = "; ".join(e.message for e in excluded[:_SHOWN_NODES])
+    # What the spec itself leaves out is the least of the news.
+    told = sorted(excluded, key=lambda e: e.reason in {Exclusion.PRODUCT_NOT_WANTED, Exclusion.SELECTOR})
+    shown = "; ".join(e.message for e in told[:_SHOWN_NODES])
     more = f"; and {len(excluded) - _SHOWN_NODES} more" if len(excluded) > _SHOWN_NODES else ""
     return f"none of {len(excluded)} GPU nodes can be used ({summary}): {shown}{more}"
 
@@ -214,13 +221,19 @@ def _binding(
     return _not_tried(question, candidates, by_reason)
 
 
+def _all_of(found: Sequence[Candidate]) -> str:
+    """Write out the first few of one reason: each product may lack something else."""
+    shown = "; ".join(f"{c.arrangement}: {c.message}" for c in found[:_SHOWN_NODES])
+    return shown + (f"; and {len(found) - _SHOWN_NODES} more" if len(found) > _SHOWN_NODES else "")
+
+
 def _not_tried(
     question: Question, candidates: Sequence[Candidate], by_reason: Mapping[CandidateReason, list[Candidate]]
 ) -> tuple[Reason, str]:
     """Name the constraint when no arrangement came as far as having its memory counted."""
     for candidate_reason, reason in _OUTRIGHT.items():
         if found := by_reason.get(candidate_reason):
-            return reason, f"{found[0].arrangement}: {found[0].message}"
+            return reason, _all_of(found) + _OUTRIGHT_FIX.get(candidate_reason, "")
     if beyond := by_reason.get(CandidateReason.BEYOND_NODE):
         least = min(beyond, key=lambda c: (c.gpus_short, c.arrangement))
         pins = question.spec.parallelism

@@ -52,14 +52,15 @@ def pod_resources(
 ) -> Resources:
     """Return what one pod asks for. Memory holds /dev/shm; engine.kvOffloadGiB is not acted on yet.
 
-    Disk holds the checkpoint only when it is downloaded (source Hub or URI) into an Ephemeral cache.
+    Disk holds the checkpoint only when it is downloaded (source Hub) into an Ephemeral cache: from an object
+    store it is streamed past the disk.
     """
     gpus = parallelism.gpus
     host = HOST_BYTES_BASE + HOST_BYTES_PER_GPU * gpus + shm_bytes(parallelism)
     if resolved.source_type == "URI":
         host += gpus * streamer_bytes(architecture)
     disk = DISK_BYTES_BASE
-    if resolved.cache_type == "Ephemeral" and resolved.source_type != "PVC":
+    if resolved.cache_type == "Ephemeral" and resolved.source_type == "Hub":
         weights = checkpoint_bytes(architecture.checkpoint_bytes, estimate, parallelism)
         disk += -(-int(weights * CHECKPOINT_SLACK) // GIB) * GIB
     return Resources(
