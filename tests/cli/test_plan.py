@@ -193,3 +193,10 @@ def test_the_shapes_of_an_elastic_pool_are_the_nodes_to_assume(files, capsys):
     assert "spec.pool.provisioning" in captured.err
     assert main(files(elastic.replace("NVIDIA-H100-80GB-HBM3", "NVIDIA-X1"))) == 2
     assert "spec.pool.shapes" in capsys.readouterr().err
+
+
+def test_a_config_that_is_not_text_is_named(files, capsys):
+    config = LARGE.replace(LLAMA_70B, "x/y, config: {configMapRef: {name: c, key: k}}")
+    config += "---\nkind: ConfigMap\nmetadata: {name: c}\ndata: {k: 5}\n"
+    assert main(files(config, nodes=[node("n1")])) == 2
+    assert "ConfigMap c, key k" in capsys.readouterr().err

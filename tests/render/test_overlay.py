@@ -195,6 +195,24 @@ def test_overlay_refusals() -> None:
         ),
         ({"metadata": {"annotations": {"a": 1}}}, "metadata.annotations[a]"),
         ({"spec": {"containers": {"engine": {}}}}, "spec.containers"),
+        *(
+            (
+                {
+                    "spec": {
+                        "containers": [{"name": "engine", "volumeMounts": [{"name": "x", "mountPath": path}]}]
+                    }
+                },
+                f"spec.containers[engine].volumeMounts[{path.rstrip('/')}]",
+            )
+            for path in ("/cache", "/cache/", "/dev/shm", "/tmp", "/models")
+        ),
+        *(
+            (
+                {"spec": {"containers": [{"name": "engine", "resources": {"limits": {name: "1"}}}]}},
+                "spec.containers[engine].resources",
+            )
+            for name in ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "amd.com/gpu")
+        ),
         ({"spec": {"containers": [{"image": "x"}]}}, "spec.containers"),
         ({"spec": {"containers": [{"name": "side"}]}}, "spec.containers[side]"),
         ({"spec": {"volumes": [{"name": "cache", "emptyDir": {}}]}}, "spec.volumes[cache]"),
@@ -241,3 +259,13 @@ def test_merge_is_by_name_and_changes_neither_side() -> None:
     assert merged["spec"]["x"] == [2]
     assert below["spec"]["containers"][0]["volumeMounts"] == [{"mountPath": "/a", "name": "a"}]
     assert apply(below, {}) == below
+
+
+def test_what_the_plan_cannot_count_is_told_and_not_refused() -> None:
+    """Host ports let one engine run on a node; a network device beside the GPUs is none of the plan's."""
+    host = problems({"podTemplate": {"spec": {"hostNetwork": True}}})
+    assert host == [("spec.podTemplate.spec.hostNetwork", NOT_COVERED, False)]
+    rdma = {"name": "engine", "resources": {"limits": {"nvidia.com/hostdev": "1"}}}
+    assert [blocking for _, _, blocking in problems({"podTemplate": {"spec": {"containers": [rdma]}}})] == [
+        False
+    ]

@@ -106,6 +106,10 @@ def _main_architecture(
     content = (found.get("data") or {}).get(key)
     if content is None:
         raise InputError(f"ConfigMap {name} has no key {key}: add the model's config.json under it")
+    if not isinstance(content, str):
+        raise InputError(
+            f"ConfigMap {name}, key {key}: must be text: put the model's config.json there as it is"
+        )
     try:
         return architecture_from_config(spec.model.id, json.loads(content), given.weight_bytes)
     except ValueError as error:  # CatalogError is one too

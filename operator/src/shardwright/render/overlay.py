@@ -16,7 +16,13 @@ from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, engine_class
 from shardwright.planner import engine_args
 from shardwright.render.environment import OWNED_ENV
 from shardwright.render.request import JsonObject
-from shardwright.render.storage import STREAMER_SCHEMES, source_type
+from shardwright.render.storage import (
+    CACHE_PATH,
+    CHAT_TEMPLATE_PATH,
+    MODEL_PATH,
+    STREAMER_SCHEMES,
+    source_type,
+)
 
 MERGE_KEYS: Final = MappingProxyType(
     {
@@ -75,6 +81,18 @@ REFUSED_ENGINE: Final = MappingProxyType(
 )
 """Fields of the engine container that an overlay may not set, and what to use instead."""
 
+OWN_MOUNTS: Final = MappingProxyType(
+    {
+        "/dev/shm": "nothing: its size follows from the parallelism",  # noqa: S108 -- the container's own
+        "/tmp": "another path: the engine needs it writable",  # noqa: S108 -- the container's own
+        CACHE_PATH: "spec.model.cache",
+        MODEL_PATH: "spec.model.source",
+        CHAT_TEMPLATE_PATH: "spec.model.chatTemplate",
+    }
+)
+"""Paths that the operator mounts, and what to use instead of an overlay."""
+
+_GPU_PARTS = ("nvidia.com/gpu", "nvidia.com/mig-", "amd.com/gpu")
 _METADATA = frozenset({"labels", "annotations"})
 _OWN_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by")
 _SECRET_ENDINGS = ("_TOKEN", "_KEY", "_SECRET", "_PASSWORD")
@@ -212,6 +230,15 @@ def _pod(pod: Mapping[str, Any]) -> list[Problem]:
         for name in pod
         if name in REFUSED_POD
     ]
+    if pod.get("hostNetwork"):
+        found.append(
+            Problem(
+                reason=Reason.PLAN_NOT_COVERED,
+                field="spec.podTemplate.spec.hostNetwork",
+                message="with the host's ports only one engine runs on a node, which the plan does not count",
+                blocking=False,
+            )
+        )
     for kind in ("initContainers", "containers", "volumes"):
         entries = pod.get(kind, [])
         if not isinstance(entries, list) or not all(
@@ -231,6 +258,14 @@ def _container(kind: str, entry: Mapping[str, Any]) -> list[Problem]:
             _refuse(f"{path}.{name}", f"it cannot be overlaid: use {REFUSED_ENGINE[name]}")
             for name in entry
             if name in REFUSED_ENGINE
+        ]
+        found += [
+            _refuse(
+                f"{path}.volumeMounts[{mount}]",
+                f"the operator mounts {mount} itself: use {OWN_MOUNTS[mount]}",
+            )
+            for mount in _mounts(entry)
+            if mount in OWN_MOUNTS
         ]
         if _asks_gpus(entry):
             found.append(_refuse(f"{path}.resources", "GPUs are the plan's to count: use spec.parallelism"))
@@ -257,7 +292,14 @@ def _container(kind: str, entry: Mapping[str, Any]) -> list[Problem]:
 def _asks_gpus(entry: Mapping[str, Any]) -> bool:
     resources = entry.get("resources")
     parts = resources.values() if isinstance(resources, Mapping) else ()
-    return any(str(name).endswith("/gpu") for part in parts if isinstance(part, Mapping) for name in part)
+    names = (str(name) for part in parts if isinstance(part, Mapping) for name in part)
+    return any(name.endswith("/gpu") or name.startswith(_GPU_PARTS) for name in names)
+
+
+def _mounts(entry: Mapping[str, Any]) -> list[str]:
+    mounts = entry.get("volumeMounts")
+    found = mounts if isinstance(mounts, list) else []
+    return [str(m.get("mountPath", "")).rstrip("/") for m in found if isinstance(m, Mapping)]
 
 
 def _uncounted(path: str) -> Problem:
