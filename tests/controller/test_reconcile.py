@@ -63,7 +63,7 @@ class Fake:
         raw = self.raw[name]
         raw["metadata"]["resourceVersion"] = str(next(self.versions))
         raw["status"] = status
-        return copy.deepcopy(raw)
+        return copy.deepcopy(raw["metadata"])
 
     async def metadata(self, kind, namespace, name):
         self.log.append(f"look {kind.kind}/{name}")

@@ -86,7 +86,7 @@ class Api:
         return Applied(loads(answer.body)["metadata"], answer.status == 201)
 
     async def apply_status(self, namespace: str, name: str, status: JsonObject, uid: str) -> JsonObject:
-        """Server-side apply of an LLMService's status; the live object.
+        """Server-side apply of an LLMService's status; the metadata that came of it.
 
         The uid makes the write fail with Conflict when the object was deleted and made anew. Raises as
         `apply` does.
@@ -99,8 +99,11 @@ class Api:
         }
         path = LLM_SERVICE.path(namespace, name, "status")
         query = f"?fieldManager={STATUS_FIELD_MANAGER}&force=true"
-        call = _Call("apply_status", LLM_SERVICE, "PATCH", path + query, dumps(body), APPLY_TYPE)
-        return await self._json(call)
+        call = _Call(
+            "apply_status", LLM_SERVICE, "PATCH", path + query, dumps(body), APPLY_TYPE, METADATA_ONLY
+        )
+        metadata: JsonObject = (await self._json(call))["metadata"]
+        return metadata
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> JsonObject:
         """One object. Raises Gone, Forbidden, Transient."""

@@ -6,6 +6,7 @@ watches and the echo of our own writes. Never keeps a body and never does I/O.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
@@ -15,6 +16,7 @@ from shardwright.cluster.facts import (
     ChildFacts,
     ChildKey,
     ServiceEntry,
+    StatusFacts,
     autoscaler_facts,
     child_facts,
     pod_trouble,
@@ -59,9 +61,9 @@ class Listener(Protocol):
 
 
 class Store:
-    """All facts. `read_service` turns a raw LLMService into an entry."""
+    """All facts. `read_service` turns a raw LLMService, and what was known of it, into an entry."""
 
-    def __init__(self, read_service: Callable[[JsonObject], ServiceEntry]) -> None:
+    def __init__(self, read_service: Callable[[JsonObject, ServiceEntry | None], ServiceEntry]) -> None:
         self._read_service = read_service
         self.services: dict[ServiceKey, ServiceEntry] = {}
         self.nodes: dict[str, NodeFacts] = {}
@@ -95,7 +97,7 @@ class Store:
 
     # Services.
 
-    def set_service(self, obj: JsonObject, *, own_write: bool = False) -> None:
+    def set_service(self, obj: JsonObject) -> None:
         """Take an LLMService, unless a newer version of it is known."""
         metadata = obj["metadata"]
         key = ServiceKey((metadata["namespace"], metadata["name"]))
@@ -106,10 +108,26 @@ class Store:
             and not _newer(metadata["resourceVersion"], before.resource_version)
         ):
             return
-        after = self._read_service(obj)
+        after = self._read_service(obj, before)
         self.services[key] = after
-        if self.listener is not None and not (own_write and before and before.generation == after.generation):
+        if self.listener is not None:
             self.listener.service_changed(key, before, after)
+
+    def hold_status(self, key: ServiceKey, metadata: JsonObject, status: StatusFacts) -> None:
+        """Take a status as we have just written it, without telling the listener.
+
+        When the answer shows that something else changed too, nothing is taken: the watch brings all of it.
+        """
+        before = self.services.get(key)
+        if (
+            before is not None
+            and before.uid == metadata["uid"]
+            and before.generation == metadata.get("generation", 1)
+            and "deletionTimestamp" not in metadata
+            and _newer(metadata["resourceVersion"], before.resource_version)
+        ):
+            version = metadata["resourceVersion"]
+            self.services[key] = replace(before, resource_version=version, status=status)
 
     def remove_service(self, key: Key) -> None:
         """Forget an LLMService."""

@@ -1,5 +1,6 @@
 """From raw LLMServices to entries of the store. Decides what a spec that cannot be read is reported as."""
 
+from dataclasses import replace
 from typing import Final
 
 from pydantic import ValidationError
@@ -23,9 +24,20 @@ _METADATA: Final = (
 )
 
 
-def read_service(obj: JsonObject) -> ServiceEntry:
-    """Read an LLMService as the API server sends it."""
+def read_service(obj: JsonObject, before: ServiceEntry | None = None) -> ServiceEntry:
+    """Read an LLMService as the API server sends it; `before` is what was known of it.
+
+    Most changes are of the status. The generation says that the spec is the same, which is then not read
+    again.
+    """
     metadata, spec = obj["metadata"], obj.get("spec") or {}
+    if before is not None and _same_spec(metadata, before):
+        return replace(
+            before,
+            resource_version=metadata["resourceVersion"],
+            deleting="deletionTimestamp" in metadata,
+            status=status_facts(obj.get("status") or {}),
+        )
     service, problems = _parse(metadata, spec)
     return ServiceEntry(
         key=ServiceKey((metadata["namespace"], metadata["name"])),
@@ -38,6 +50,15 @@ def read_service(obj: JsonObject) -> ServiceEntry:
         service=service,
         problems=problems,
         status=status_facts(obj.get("status") or {}),
+    )
+
+
+def _same_spec(metadata: JsonObject, before: ServiceEntry) -> bool:
+    return (
+        before.service is not None
+        and before.uid == metadata["uid"]
+        and before.generation == metadata.get("generation", 1)
+        and before.service.metadata.labels == (metadata.get("labels") or {})
     )
 
 

@@ -57,6 +57,8 @@ class Reporter:
     timestamp: Callable[[], str]
     _news_since: dict[str, float] = field(default_factory=dict)
     """By uid: since when a status differs from the live one and waits."""
+    _told: dict[str, tuple[bytes, ServiceFacts]] = field(default_factory=dict)
+    """By uid: the digest of the status that is live, and the facts, without times, that it tells."""
     _plans: dict[tuple[str, str], PlanStatus] = field(default_factory=dict)
 
     async def report(
@@ -70,8 +72,16 @@ class Reporter:
         """Write the status if it is worth it; seconds to wait when it is not yet."""
         with self.metrics.cpu("report"):
             facts = self._facts(now, work, conflicts=conflicts, refused=refused)
+            timeless = replace(facts, now="", previous=())
+            if self._told.get(now.entry.uid) == (now.entry.status.digest, timeless):
+                self._news_since.pop(now.entry.uid, None)
+                return None
             wanted = full_status(facts)
-        return await self._write(now.entry, wanted)
+        wait = await self._write(now.entry, wanted)
+        live = self.store.services.get(now.entry.key)
+        if wait is None and live is not None:
+            self._told[now.entry.uid] = (live.status.digest, timeless)
+        return wait
 
     async def report_unreadable(self, entry: ServiceEntry) -> float | None:
         """Report a service whose spec cannot be read."""
@@ -88,6 +98,7 @@ class Reporter:
     def forget(self, uid: str) -> None:
         """Forget a service that is gone."""
         self._news_since.pop(uid, None)
+        self._told.pop(uid, None)
 
     async def _write(self, entry: ServiceEntry, wanted: JsonObject) -> float | None:
         with self.metrics.cpu("report"):
@@ -102,7 +113,7 @@ class Reporter:
         answer = await self.api.apply_status(entry.key.namespace, entry.key.name, wanted, entry.uid)
         self.metrics.status_written("written")
         self._news_since.pop(entry.uid, None)
-        self.store.set_service(answer, own_write=True)
+        self.store.hold_status(entry.key, answer, after)
         for event in events(entry.status.conditions, after.conditions):
             if event.type == "Normal" and not event.message.startswith(_GOOD_NEWS):
                 continue
