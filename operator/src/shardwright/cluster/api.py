@@ -168,6 +168,7 @@ class Api:
         fields: str = "",
         timeout_s: int,
         inactivity_s: float,
+        gather_s: float = 0.0,
         metadata_only: bool = False,
     ) -> AsyncIterator[JsonObject]:
         """Watch events as `{"type", "object"}`, bookmarks and ERROR included.
@@ -184,7 +185,8 @@ class Api:
         accept = METADATA_ONLY if metadata_only else JSON_TYPE
         started = time.monotonic()
         first = True
-        async for answer in self._transport.stream(target, accept=accept, inactivity_s=inactivity_s):
+        answers = self._transport.stream(target, accept=accept, inactivity_s=inactivity_s, gather_s=gather_s)
+        async for answer in answers:
             if first:
                 self._observer.request("watch", kind.kind, answer.status, time.monotonic() - started)
                 first = False

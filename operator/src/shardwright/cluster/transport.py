@@ -46,8 +46,13 @@ class Transport(Protocol):
         """One request; `target` is path and query, encoded. Raises Transient when there is no answer."""
         ...  # fmt: skip
 
-    def stream(self, target: str, *, accept: str, inactivity_s: float) -> AsyncIterator[Response]:
+    def stream(
+        self, target: str, *, accept: str, inactivity_s: float, gather_s: float = 0.0
+    ) -> AsyncIterator[Response]:
         """Lines of a streamed answer, each as a Response with the stream's status.
+
+        What comes within `gather_s` after a line is read together: a line alone is not delayed, and many
+        cost one turn of the loop.
 
         A status of 400 or above gives one Response with the whole body. Raises Transient when the stream
         breaks or stays silent for `inactivity_s`; ends quietly when the server ends it.
@@ -156,7 +161,9 @@ class AiohttpTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer(method, target, error) from error
 
-    async def stream(self, target: str, *, accept: str, inactivity_s: float) -> AsyncIterator[Response]:
+    async def stream(
+        self, target: str, *, accept: str, inactivity_s: float, gather_s: float = 0.0
+    ) -> AsyncIterator[Response]:
         """See Transport.stream."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
         try:
@@ -172,7 +179,7 @@ class AiohttpTransport:
                         await self._credentials.reload()
                     yield Response(response.status, response.headers, await response.read())
                     return
-                async for line in _lines(response, inactivity_s):
+                async for line in _lines(response, inactivity_s, gather_s):
                     yield Response(response.status, response.headers, line)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer("WATCH", target, error) from error
@@ -186,7 +193,9 @@ class AiohttpTransport:
         await asyncio.sleep(0)
 
 
-async def _lines(response: aiohttp.ClientResponse, inactivity_s: float) -> AsyncIterator[bytes]:
+async def _lines(
+    response: aiohttp.ClientResponse, inactivity_s: float, gather_s: float
+) -> AsyncIterator[bytes]:
     """Split by newline without a limit on the length: one object can be larger than any line buffer.
 
     Silence is noticed by one timer that looks now and then: one for each chunk was measurable in a busy
@@ -215,8 +224,21 @@ async def _lines(response: aiohttp.ClientResponse, inactivity_s: float) -> Async
                 if rest:
                     yield rest
                 rest = part
+            await _gather(response, gather_s)
     finally:
         timer.cancel()
+
+
+async def _gather(response: aiohttp.ClientResponse, gather_s: float) -> None:
+    """Let what follows pile up below us for a while, where it costs neither decryption nor parsing."""
+    transport = response.connection.transport if response.connection is not None else None
+    if gather_s <= 0 or transport is None:
+        return
+    transport.pause_reading()
+    try:
+        await asyncio.sleep(gather_s)
+    finally:
+        transport.resume_reading()
 
 
 def _no_answer(method: str, target: str, error: BaseException) -> Transient:

@@ -68,6 +68,7 @@ class Watch:
         labels: str = "",
         fields: str = "",
         metadata_only: bool = False,
+        gather_s: float = 0.0,
         clock: Callable[[], float],
     ) -> None:
         self.kind = kind
@@ -81,6 +82,7 @@ class Watch:
         self._labels = labels
         self._fields = fields
         self._metadata_only = metadata_only
+        self._gather_s = gather_s
         self._clock = clock
         self._version = ""
         self._failures = 0
@@ -147,6 +149,7 @@ class Watch:
             fields=self._fields,
             timeout_s=SERVER_TIMEOUT_S + random.randrange(60),  # noqa: S311 -- spreads load
             inactivity_s=INACTIVITY_S,
+            gather_s=self._gather_s,
             metadata_only=self._metadata_only,
         )
         self._beat()

@@ -25,6 +25,8 @@ from shardwright.render.request import Capabilities
 _LOG = logging.getLogger(__name__)
 
 DECLARED_POOL_S: Final = 60.0
+GATHER_S: Final = 0.2
+"""Events of pods and children that come so close together are read together: nothing waits for them."""
 NODES_KEY: Final = "nodes.yaml"
 
 
@@ -97,6 +99,7 @@ def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]
             labels=kinds.OURS,
             # Of a Deployment its progress is read besides; of the others, metadata tells who changed what.
             metadata_only=kind is not kinds.DEPLOYMENT,
+            gather_s=GATHER_S,
             clock=clock,
         )
         for kind in child_kinds
@@ -107,7 +110,15 @@ def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]
         for scope in options.scopes
     ]
     found += [
-        Watch(api, kinds.POD, PodSink(store, scope), namespace=scope, fields=kinds.LIVE_PODS, clock=clock)
+        Watch(
+            api,
+            kinds.POD,
+            PodSink(store, scope),
+            namespace=scope,
+            fields=kinds.LIVE_PODS,
+            gather_s=GATHER_S,
+            clock=clock,
+        )
         for scope in options.pod_scopes
     ]
     found += [
