@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
+from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
@@ -98,6 +99,8 @@ class ServiceEntry:
     """None when the spec cannot be read; then `problems` says why."""
     problems: tuple[Problem, ...]
     status: "StatusFacts"
+    resolved: Resolved | None = None
+    """The spec with its defaults; None when the spec cannot be read."""
 
 
 class StatusFacts(NamedTuple):

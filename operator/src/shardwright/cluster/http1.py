@@ -11,7 +11,7 @@ from typing import Final
 from multidict import CIMultiDict
 
 _LIMIT: Final = 1 << 20
-_MOST_IDLE: Final = 32
+_MOST_IDLE: Final = 64
 
 
 class Broken(OSError):  # noqa: N818 -- a state of the connection

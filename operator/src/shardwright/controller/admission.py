@@ -157,7 +157,7 @@ class Admission:
         """Submit the claim of a service's target."""
         if proposal.core is None:
             return
-        replicas = wanted_replicas(resolve(service.spec), service, proposal.core)
+        replicas = wanted_replicas(entry.resolved or resolve(service.spec), service, proposal.core)
         self.planning.ledger.submit(self.planning.claim_of(entry, service, proposal, replicas))
 
     def _propose(self, entry: ServiceEntry, service: LLMService, resolved: Resolved) -> Proposal:

@@ -90,6 +90,7 @@ class Dispatch:
             return
         if facts.owner:
             self.queue.add_after(ServiceKey((facts.namespace, facts.owner)), PODS_S)
+        self.wake_changed()  # a foreign pod may have taken a place that was reserved
         if before is not None and (after is None or after.node != before.node) and self.waiting:
             self.settle_soon()
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
@@ -50,6 +51,7 @@ def read_service(obj: JsonObject, before: ServiceEntry | None = None) -> Service
         service=service,
         problems=problems,
         status=status_facts(obj.get("status") or {}),
+        resolved=resolve(service.spec) if service is not None else None,
     )
 
 

@@ -160,7 +160,7 @@ class Planning:
         if known is not None:
             self._decisions.move_to_end(key)
             return known
-        version = resolve(service.spec).engine_version
+        version = (entry.resolved or resolve(service.spec)).engine_version
         request = PlanRequest(
             spec=service.spec,
             models=models,

@@ -29,6 +29,8 @@ _LOG = logging.getLogger(__name__)
 
 RESYNC_S: Final = 600.0
 _RESYNC_JITTER: Final = 0.2
+REPORT_S: Final = 1.0
+"""How long the report of what was written waits when other services still wait for their children."""
 RECHECK_S: Final = 30.0
 """How soon to look again when a reference is missing or a child's name is taken: neither is watched."""
 
@@ -104,7 +106,7 @@ class Reconciler:
             return _later()
         after.entry = live
         if outcome.written and len(self.dispatch.queue):
-            return _later(0.0)  # others wait for their children; the report comes after those
+            return _later(REPORT_S)  # others wait for their children; the report comes after those
         wait = await self.reporter.report(after, work, conflicts=outcome.conflicts, refused=refused)
         if outcome.conflicts or any(problem.blocking for problem in proposal.problems):
             self.dispatch.recheck(entry.key, RECHECK_S)

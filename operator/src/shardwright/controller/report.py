@@ -140,7 +140,7 @@ class Reporter:
         conflicts: tuple[str, ...],
         refused: tuple[Problem, ...],
     ) -> ServiceFacts:
-        resolved = resolve(now.service.spec)
+        resolved = now.entry.resolved or resolve(now.service.spec)
         proposal = now.proposal
         in_force = work.target is not None
         return ServiceFacts(

@@ -90,7 +90,7 @@ def observe(
         service=service,
         proposal=proposal,
         allocation=planning.allocation(entry.key, proposal.target) if core else Allocation(wanted=0),
-        desired=wanted_replicas(resolve(service.spec), service, core) if core else 0,
+        desired=wanted_replicas(entry.resolved or resolve(service.spec), service, core) if core else 0,
         deployments={
             child.revision: child
             for child in children.values()

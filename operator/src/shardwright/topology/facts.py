@@ -24,10 +24,14 @@ _NOTHING = Resources()
 
 
 def _map(value: object) -> Mapping[str, object]:
+    if type(value) is dict:  # nearly always, and the check against Mapping is slow
+        return value
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 def _list(value: object) -> Sequence[Mapping[str, object]]:
+    if type(value) is list:
+        return value
     return cast("Sequence[Mapping[str, object]]", value) if isinstance(value, list | tuple) else ()
 
 

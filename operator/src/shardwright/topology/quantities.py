@@ -31,7 +31,6 @@ class QuantityError(ValueError):
     """A text that is not a Kubernetes quantity."""
 
 
-@lru_cache(maxsize=4096)
 def _exact(text: str) -> Fraction:
     body = text.strip()
     number = body.rstrip("KMGTPEinumk")
@@ -48,11 +47,21 @@ def _ceil(value: Fraction) -> int:
     return -((-value.numerator) // value.denominator)
 
 
+@lru_cache(maxsize=4096)
+def _units(text: str) -> int:
+    return _ceil(_exact(text))
+
+
+@lru_cache(maxsize=4096)
+def _thousandths(text: str) -> int:
+    return _ceil(_exact(text) * 1000)
+
+
 def whole(quantity: object) -> int:
     """Return the quantity in units (bytes, GPUs), rounded up; QuantityError for anything else."""
-    return quantity if type(quantity) is int else _ceil(_exact(str(quantity)))
+    return quantity if type(quantity) is int else _units(str(quantity))
 
 
 def milli(quantity: object) -> int:
     """Return the quantity in thousandths (CPU), rounded up; QuantityError for anything else."""
-    return _ceil(_exact(str(quantity)) * 1000)
+    return quantity * 1000 if type(quantity) is int else _thousandths(str(quantity))
