@@ -1,0 +1,164 @@
+"""What the tests of the controller share: one test's namespace and nodes, and the operator that looks after them.
+
+It decides nothing about the operator: it applies, reads and waits.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from harness import nodes
+from harness.api import ApiError, Json
+from harness.cluster import Cluster
+from harness.processes import ProcessError
+from harness.waiting import wait_until
+from operator_process import OperatorProcess
+
+SERVICES = "/apis/shardwright.dev/v1alpha1/namespaces/{}/llmservices"
+CHILDREN = {
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
+    "Service": "/api/v1/namespaces/{}/services",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+}
+OURS = "labelSelector=app.kubernetes.io/managed-by=shardwright"
+SMALL = "meta-llama/Llama-3.1-8B-Instruct"
+A6000 = "NVIDIA-RTX-A6000"
+
+
+@contextlib.contextmanager
+def running_operator(cluster: Cluster) -> Iterator[OperatorProcess]:
+    """Install the rights and run the operator."""
+    process = OperatorProcess(cluster)
+    install(process)
+    with process:
+        yield process
+
+
+def install(process: OperatorProcess) -> None:
+    """`kubectl wait` fails when it sees a CRD before its first condition; then the next attempt sees it."""
+    for _ in range(3):
+        try:
+            process.install()
+        except (RuntimeError, ProcessError):
+            time.sleep(1)
+        else:
+            return
+    process.install()
+
+
+@dataclass
+class World:
+    """One test's namespace and nodes."""
+
+    cluster: Cluster
+    operator: OperatorProcess
+    namespace: str
+    made: list[str]
+
+    def add_node(self, name: str, gpus: int = 4, product: str = A6000) -> str:
+        full = f"{self.namespace[-6:]}-{name}"
+        node = nodes.gpu_node(full, product, gpus=gpus, labels={"test.shardwright.dev/ns": self.namespace})
+        self.cluster.apply(node)
+        self.made.append(full)
+        wait_until(lambda: self.node_ready(full), f"node {full}")
+        return full
+
+    def node_ready(self, name: str) -> bool:
+        node = self.cluster.api.get(f"/api/v1/nodes/{name}")
+        taints = node["spec"].get("taints") or []
+        return not taints and any(
+            c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", [])
+        )
+
+    def service(self, name: str, *, replicas: int = 1, max_gpus: int = 8, **spec: Json) -> Json:
+        body = {
+            "model": {"id": SMALL, "maxContextTokens": 8192},
+            "pool": {"maxGPUs": max_gpus, "nodeSelector": {"test.shardwright.dev/ns": self.namespace}},
+            "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
+            "workload": {"profile": "Chat", "concurrency": 4},
+        }
+        for key, value in spec.items():
+            body[key] = (body.get(key) or {}) | value if isinstance(value, dict) else value
+        return {
+            "apiVersion": "shardwright.dev/v1alpha1",
+            "kind": "LLMService",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": body,
+        }
+
+    def apply(self, service: Json) -> None:
+        self.cluster.api.apply(f"{SERVICES.format(self.namespace)}/{service['metadata']['name']}", service)
+
+    def get(self, name: str) -> Json:
+        return self.cluster.api.get(f"{SERVICES.format(self.namespace)}/{name}")
+
+    def conditions(self, name: str) -> dict[str, Json]:
+        live = self.get(name)
+        status = live.get("status", {})
+        if status.get("observedGeneration") != live["metadata"]["generation"]:
+            return {}
+        return {c["type"]: c for c in status.get("conditions", [])}
+
+    def is_(self, name: str, kind: str, status: str, reason: str | None = None) -> bool:
+        found = self.conditions(name).get(kind, {})
+        return found.get("status") == status and reason in {None, found.get("reason")}
+
+    def until(
+        self, name: str, kind: str, status: str, reason: str | None = None, timeout_s: float = 40
+    ) -> Json:
+        try:
+            wait_until(lambda: self.is_(name, kind, status, reason), f"{name} {kind}={status}", timeout_s)
+        except TimeoutError as late:
+            raise AssertionError(f"{late}\n{self.conditions(name)}\n{self.operator.tail()}") from late
+        return self.conditions(name)[kind]
+
+    def ready(self, name: str, timeout_s: float = 40) -> None:
+        self.until(name, "Ready", "True", timeout_s=timeout_s)
+
+    def children(self, name: str | None = None) -> dict[tuple[str, str], Json]:
+        found = {}
+        for kind, path in CHILDREN.items():
+            for item in self.cluster.api.get(f"{path.format(self.namespace)}?{OURS}")["items"]:
+                if name is None or item["metadata"]["labels"].get("shardwright.dev/service") == name:
+                    found[kind, item["metadata"]["name"]] = item
+        return found
+
+    def versions(self) -> dict[tuple[str, str], str]:
+        found = {key: item["metadata"]["resourceVersion"] for key, item in self.children().items()}
+        for item in self.cluster.api.get(SERVICES.format(self.namespace))["items"]:
+            found["LLMService", item["metadata"]["name"]] = item["metadata"]["resourceVersion"]
+        return found
+
+    def pods(self) -> list[Json]:
+        return self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+
+    def deployments(self, name: str) -> list[Json]:
+        return [item for (kind, _), item in self.children(name).items() if kind == "Deployment"]
+
+    def stays(self, what: Callable[[], object], seconds: float = 2.0) -> None:
+        before = what()
+        time.sleep(seconds)
+        assert what() == before
+
+
+@contextlib.contextmanager
+def world_of(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterator[World]:
+    """Give a test its world, with the operator running, and clear it away afterwards."""
+    if not operator.is_running:
+        operator.start()
+    made: list[str] = []
+    yield World(cluster, operator, namespace, made)
+    for service in cluster.api.get(SERVICES.format(namespace))["items"]:
+        cluster.api.delete(f"{SERVICES.format(namespace)}/{service['metadata']['name']}")
+    for name in made:
+        with contextlib.suppress(ApiError):
+            cluster.api.delete(f"/api/v1/nodes/{name}")
+
+
+def is_ready(pod: Json) -> bool:
+    return "deletionTimestamp" not in pod["metadata"] and any(
+        c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])
+    )
