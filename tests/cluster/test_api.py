@@ -111,6 +111,14 @@ async def test_a_status_becomes_an_error_by_what_to_do_about_it(server, status, 
     assert raised.value.retry_after_s == 7
 
 
+async def test_a_namespace_that_is_going_away_is_gone_and_not_forbidden(server):
+    script, api, _ = server
+    body = {"message": "x is being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+    script.say(403, body)
+    with pytest.raises(Gone):
+        await api.apply(OBJECT)
+
+
 async def test_a_login_that_has_expired_is_renewed_once(server):
     script, api, login = server
     script.say(401)

@@ -13,7 +13,7 @@ from shardwright.cluster.api import Applied
 from shardwright.cluster.errors import Conflict, Forbidden, Invalid, Transient
 from shardwright.controller.options import Options
 from shardwright.controller.parts import Parts
-from shardwright.controller.reconcile import RECHECK_S
+from shardwright.controller.reconcile import INVALID_S, RECHECK_S
 from shardwright.controller.workers import work_forever
 from shardwright.metrics.exposition import Exposition
 
@@ -283,6 +283,47 @@ async def test_a_refused_child_is_a_condition_until_the_spec_changes(fake):
     fake.fail.clear()
     fake.put("chat", engine={"env": [{"name": "A", "value": "b"}]})
     await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+
+
+QUOTA = 'deployments.apps "chat-1" is forbidden: exceeded quota: few, requested: count/deployments.apps=1, used: {}'
+
+
+async def test_a_full_quota_is_a_condition_until_it_has_room(fake):
+    fake.node("n1")
+    fake.fail["apply Deployment"] = Forbidden(QUOTA.format("count/deployments.apps=4"), status=403)
+    fake.put("chat")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted") == ("False", "QuotaExceeded")
+    fake.fail["apply Deployment"] = Forbidden(QUOTA.format("count/deployments.apps=5"), status=403)
+    told = fake.log.count("status chat")
+    await asyncio.sleep(300)
+    tried = sum(entry.startswith("apply Deployment") for entry in fake.log)
+    assert 9 <= tried <= 12
+    assert fake.log.count("status chat") == told
+    fake.fail.clear()
+    await asyncio.sleep(RECHECK_S + 1)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+
+
+async def test_a_login_that_expired_is_no_verdict_on_the_spec(fake):
+    fake.node("n1")
+    fake.fail["apply Deployment"] = Forbidden("PATCH deployments/chat: 401 Unauthorized", status=401)
+    fake.put("chat")
+    await asyncio.sleep(20)
+    assert "chat" not in fake.statuses
+    fake.fail.clear()
+    await asyncio.sleep(40)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+
+
+async def test_what_is_invalid_is_offered_again_when_policies_may_have_changed(fake):
+    fake.node("n1")
+    fake.fail["apply Deployment"] = Invalid("denied by policy", status=422)
+    fake.put("chat")
+    await asyncio.sleep(60)
+    fake.fail.clear()
+    await asyncio.sleep(INVALID_S + 1000)
     assert fake.condition("chat", "Accepted")[0] == "True"
 
 

@@ -87,6 +87,10 @@ def trouble(reason: str, message: str = "", **more: Any) -> tuple[WorkloadFacts,
 
 
 CRASH = "CrashLoopBackOff"
+OVER = (
+    'pods "chat-1-{}" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, used: '
+    "requests.nvidia.com/gpu={}, limited: requests.nvidia.com/gpu=4"
+)
 SITUATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("nothing observed yet", {"decision": None, "plan": None, "placement": None, "workloads": ()},
      {"Planned": "Unknown/NotObserved", "Available": "False/NotObserved", "Reconciling": "True/NotObserved"}),
@@ -129,6 +133,10 @@ SITUATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("foreign autoscaler", {"foreign_autoscalers": ("HorizontalPodAutoscaler/x",)},
      {"Degraded": "True/ForeignAutoscaler", "Ready": "True/Serving"}),
     ("too slow", {"workloads": (load(0, deadline_exceeded=True),)}, {"Degraded": "True/StartTooSlow", "Available": "False/StartTooSlow"}),
+    ("pods over quota", {"workloads": (load(0, pods=0, create_failure=OVER.format("x7k2p", 4)),)},
+     {"Degraded": "True/QuotaExceeded", "Ready": "False/QuotaExceeded", "Stalled": "True/WaitsForPerson"}),
+    ("pods against policy", {"workloads": (load(0, pods=0, create_failure='pods "a" is forbidden: violates PodSecurity "restricted:latest": x'),)},
+     {"Degraded": "True/PodsRefused", "Available": "False/PodsRefused"}),
     ("clamped", {"decision": replace(PLAN, context_clamped_from=131072)}, {"Planned": "True/ContextClamped"}),
     ("not covered", {"problems": (Problem(reason=Reason.PLAN_NOT_COVERED, message="m", blocking=False),)},
      {"Planned": "True/PlanNotCovered", "Accepted": "True/Valid", "Ready": "True/Serving"}),
@@ -150,6 +158,13 @@ def test_no_room_names_who_holds_it() -> None:
     assert "4 GPUs on one node" in message
     assert "team-b/s0 (8 GPUs)" in message
     assert "and others" in message
+
+
+def test_a_quotas_message_does_not_flicker() -> None:
+    texts = (OVER.format("x7k2p", 3), OVER.format("b9q4z", 4))
+    messages = {by_type(facts(workloads=(load(0, create_failure=t),)))["Degraded"].message for t in texts}
+    assert len(messages) == 1
+    assert "gpus" in messages.pop()
 
 
 def test_scheduler_message_does_not_flicker() -> None:
@@ -231,6 +246,7 @@ LOADS = st.builds(
     pods=st.integers(0, 5),
     revision=st.sampled_from(["aaaaaaaa", "bbbbbbbb", "cccccccc"]),
     deadline_exceeded=st.booleans(),
+    create_failure=st.sampled_from(["", OVER.format("a", 1), "odd"]),
     troubles=st.lists(TROUBLES, max_size=2).map(tuple),
 )
 FACTS = st.builds(

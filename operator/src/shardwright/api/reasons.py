@@ -41,6 +41,8 @@ class Reason(StrEnum):
     ENGINE_ARGS_REFUSED = "EngineArgsRefused"
     POD_TEMPLATE_REFUSED = "PodTemplateRefused"
     CACHE_NOT_SHAREABLE = "CacheNotShareable"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    WRITE_FORBIDDEN = "WriteForbidden"
     # Planned
     PLANNED = "Planned"
     CONTEXT_CLAMPED = "ContextClamped"
@@ -80,6 +82,7 @@ class Reason(StrEnum):
     START_TOO_SLOW = "StartTooSlow"
     HUB_UNAUTHORIZED = "HubUnauthorized"
     POD_CONFIG = "PodConfig"
+    PODS_REFUSED = "PodsRefused"
     # SLOMet
     NOT_MEASURED = "NotMeasured"
 
@@ -218,6 +221,14 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The cache claim can be mounted on one node only, but more are used; use a ReadWriteMany claim, "
             "or cache.type Ephemeral."
         ),
+        Reason.QUOTA_EXCEEDED: (
+            "A ResourceQuota of the namespace leaves no room for what the service needs; raise the one that "
+            "the message names, or delete what uses it up."
+        ),
+        Reason.WRITE_FORBIDDEN: (
+            "The API server forbids what the operator has to write: a right is missing, or an admission "
+            "policy is in the way; the message carries its words, and the operator tries again."
+        ),
         Reason.PLANNED: "A plan was found and is in force; status.plan explains it.",
         Reason.CONTEXT_CLAMPED: (
             "The longest context was lowered to what fits; write the served value into "
@@ -315,6 +326,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.POD_CONFIG: (
             "Kubernetes cannot make a container from the pod, for example because a key is missing; the "
             "message carries its words."
+        ),
+        Reason.PODS_REFUSED: (
+            "The API server refuses the pods, for example for a Pod Security level or a LimitRange of the "
+            "namespace; the message carries its words."
         ),
         Reason.NOT_MEASURED: "No latency has been measured yet, so nothing is said of the targets.",
     }

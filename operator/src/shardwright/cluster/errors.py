@@ -9,6 +9,8 @@ from typing import Final
 
 from shardwright.cluster.json import loads
 
+NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
+"""Cause of the 403 for an object in a namespace that is being deleted (k8s.io/api/core/v1)."""
 RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
 _LONGEST_RETRY_AFTER_S: Final = 60.0
 
@@ -50,7 +52,7 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str], what: str) ->
 
     `what` names verb and object, such as `PATCH deployments/chat`.
     """
-    reason, message = _status_text(body)
+    reason, message, causes = _status_text(body)
     text = f"{what}: {status} {reason}: {message}" if message else f"{what}: {status} {reason}".rstrip()
     kind: type[ClusterError] = Invalid
     if status in RETRYABLE or status >= 500:
@@ -59,7 +61,7 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str], what: str) ->
         # A 409 from a namespace that is going away, or from an object being created at the same time, is no
         # field conflict, but is retried all the same.
         kind = Conflict
-    elif status in {404, 410}:
+    elif status in {404, 410} or (status == 403 and NAMESPACE_TERMINATING in causes):
         kind = Gone
     elif status in {401, 403}:
         kind = Forbidden
@@ -72,11 +74,17 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     return min(float(value), _LONGEST_RETRY_AFTER_S) if value.isdigit() else 0.0
 
 
-def _status_text(body: bytes) -> tuple[str, str]:
+def _status_text(body: bytes) -> tuple[str, str, frozenset[str]]:
+    """Reason, message and the reasons of the causes."""
     try:
         status = loads(body)
     except ValueError:
-        return "", body[:200].decode(errors="replace").strip()
+        return "", body[:200].decode(errors="replace").strip(), frozenset()
     if not isinstance(status, dict):
-        return "", ""
-    return str(status.get("reason") or ""), str(status.get("message") or "")[:1000]
+        return "", "", frozenset()
+    causes = (status.get("details") or {}).get("causes") or ()
+    return (
+        str(status.get("reason") or ""),
+        str(status.get("message") or "")[:1000],
+        frozenset(str(cause.get("reason")) for cause in causes),
+    )

@@ -52,6 +52,8 @@ class ChildFacts(NamedTuple):
     """Deployment: spec.replicas."""
     deadline_exceeded: bool = False
     """Deployment: its Progressing condition says ProgressDeadlineExceeded."""
+    create_failure: str = ""
+    """Deployment: why its pods cannot be created, in the words of its ReplicaFailure condition."""
     number: int = 0
     """ControllerRevision: its number."""
     data: bytes = b""
@@ -162,7 +164,9 @@ def _with_content(facts: ChildFacts, obj: JsonObject) -> ChildFacts:
     if facts.kind == "Deployment":
         replicas = obj["spec"].get("replicas")
         return facts._replace(
-            replicas=1 if replicas is None else replicas, deadline_exceeded=_deadline_exceeded(obj)
+            replicas=1 if replicas is None else replicas,
+            deadline_exceeded=_deadline_exceeded(obj),
+            create_failure=_create_failure(obj),
         )
     if facts.kind == "ControllerRevision":
         data = obj.get("data") or {}
@@ -220,6 +224,13 @@ def _deadline_exceeded(deployment: JsonObject) -> bool:
     return any(
         c.get("type") == "Progressing" and c.get("reason") == "ProgressDeadlineExceeded" for c in conditions
     )
+
+
+def _create_failure(deployment: JsonObject) -> str:
+    for condition in (deployment.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return str(condition.get("message") or condition.get("reason") or "")[:_LONGEST_TROUBLE]
+    return ""
 
 
 def pod_trouble(pod: JsonObject) -> PodTrouble | None:

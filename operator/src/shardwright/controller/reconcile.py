@@ -12,7 +12,7 @@ from typing import Final
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
-from shardwright.cluster.errors import Invalid
+from shardwright.cluster.errors import Forbidden, Invalid
 from shardwright.cluster.facts import ChildKey, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.admission import Admission
@@ -31,8 +31,11 @@ RESYNC_S: Final = 600.0
 _RESYNC_JITTER: Final = 0.2
 REPORT_S: Final = 1.0
 """How long the report of what was written waits when other services still wait for their children."""
+INVALID_S: Final = 1800.0
+"""How long a child that the API server called invalid is not offered again: its policies may have changed."""
 RECHECK_S: Final = 30.0
-"""How soon to look again when a reference is missing or a child's name is taken: neither is watched."""
+"""How soon to look again when a reference is missing, a child's name is taken or a quota is used up: none of
+these is watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,8 @@ class Reconciler:
         default_factory=dict
     )
     """What was rendered last: its signature, and the digest of each child."""
-    _refused: dict[ServiceKey, tuple[int, Problem]] = field(default_factory=dict)
-    """What the API server said of a child that it refused, by generation."""
+    _refused: dict[ServiceKey, tuple[int, float, Problem]] = field(default_factory=dict)
+    """What the API server said of a child that it refused: of which generation, and until when it counts."""
 
     async def reconcile(self, key: ServiceKey) -> Result:
         """Bring one service to what it should be. Raises ClusterError when that has to be tried again."""
@@ -97,7 +100,9 @@ class Reconciler:
                 if not outcome.conflicts:
                     for child in work.remove:
                         await self.applier.delete(child)
-            except Invalid as error:
+            except (Invalid, Forbidden) as error:
+                if error.status == 401:
+                    raise  # a login, not a verdict on the child
                 refused = self._refuse(entry, error)
         after = observe(self.store, self.planning, entry, service, proposal)
         self._wait_for_room(after)
@@ -108,7 +113,8 @@ class Reconciler:
         if outcome.written and len(self.dispatch.queue):
             return _later(REPORT_S)  # others wait for their children; the report comes after those
         wait = await self.reporter.report(after, work, conflicts=outcome.conflicts, refused=refused)
-        if outcome.conflicts or any(problem.blocking for problem in proposal.problems):
+        passing = any(problem.reason is not Reason.POD_TEMPLATE_REFUSED for problem in refused)
+        if outcome.conflicts or passing or any(problem.blocking for problem in proposal.problems):
             self.dispatch.recheck(entry.key, RECHECK_S)
         return _later(wait)
 
@@ -152,18 +158,45 @@ class Reconciler:
 
     def _refused_now(self, entry: ServiceEntry) -> tuple[Problem, ...]:
         known = self._refused.get(entry.key)
-        return (known[1],) if known is not None and known[0] == entry.generation else ()
+        if known is None or known[0] != entry.generation or known[1] <= self.clock():
+            return ()
+        return (known[2],)
 
-    def _refuse(self, entry: ServiceEntry, error: Invalid) -> tuple[Problem, ...]:
-        """Remember that the API server refuses a child: it would again, until the spec changes."""
-        _LOG.warning("child refused service=%s error=%s", entry.key, error)
-        problem = Problem(
+    def _refuse(self, entry: ServiceEntry, error: Invalid | Forbidden) -> tuple[Problem, ...]:
+        """Remember that the API server refuses a child, so as not to ask again at every event.
+
+        What is invalid stays so until the spec changes, or a policy of the cluster does. A quota or a right
+        is looked at again soon.
+        """
+        known = self._refused.get(entry.key)
+        problem = _refusal(error)
+        if known is None or known[2] != problem:
+            _LOG.warning("child refused service=%s error=%s", entry.key, error)
+        wait_s = INVALID_S if isinstance(error, Invalid) else RECHECK_S / 2
+        self._refused[entry.key] = (entry.generation, self.clock() + wait_s, problem)
+        return (problem,)
+
+
+def _refusal(error: Invalid | Forbidden) -> Problem:
+    """Say what the API server refused, without the counts of a quota, which others change."""
+    if isinstance(error, Invalid):
+        return Problem(
             reason=Reason.POD_TEMPLATE_REFUSED,
             field="spec.podTemplate",
             message=f"the API server refuses what this spec renders: {error}"[:1000],
         )
-        self._refused[entry.key] = (entry.generation, problem)
-        return (problem,)
+    said = str(error).partition(", used: ")[0][:1000]
+    if "exceeded quota" in said:
+        return Problem(
+            reason=Reason.QUOTA_EXCEEDED,
+            message=f"a ResourceQuota of the namespace leaves no room for a child: {said}: raise it, or "
+            "delete what uses it up",
+        )
+    return Problem(
+        reason=Reason.WRITE_FORBIDDEN,
+        message=f"the API server forbids the operator to write a child: {said}: grant the right, or change "
+        "the policy that is named",
+    )
 
 
 def _later(wait_s: float | None = None) -> Result:

@@ -238,6 +238,7 @@ class Reporter:
             pods=len(staying),
             ready=sum(1 for pod in staying if pod.ready and pod.serving),
             deadline_exceeded=bool(deployment and deployment.deadline_exceeded),
+            create_failure=deployment.create_failure if deployment else "",
             troubles=self._troubles(staying),
         )
 

@@ -64,6 +64,8 @@ class WorkloadFacts:
     ready: int = 0
     deadline_exceeded: bool = False
     """The Deployment's Progressing condition says ProgressDeadlineExceeded."""
+    create_failure: str = ""
+    """Why its pods cannot be created, in the words of the API server; empty when they can."""
     troubles: tuple[PodTrouble, ...] = ()
 
 

@@ -28,6 +28,8 @@ _GPU_MEMORY = re.compile(
 )
 _HUB = re.compile(r"GatedRepoError|RepositoryNotFoundError|401 Client Error|403 Client Error|is restricted")
 _SHM = re.compile(r"No space left on device|Bus error|shm", re.IGNORECASE)
+_QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (.*?)(?:, used: |$)")
+_QUOTED = re.compile(r'^\w+ "[^"]*"')
 _COUNTS = re.compile(r"\b\d+(/\d+)?\s*")
 
 SEVERITY: Final = (
@@ -36,6 +38,8 @@ SEVERITY: Final = (
     Reason.IMAGE_PULL,
     Reason.POD_CONFIG,
     Reason.CRASH_LOOP,
+    Reason.QUOTA_EXCEEDED,
+    Reason.PODS_REFUSED,
     Reason.UNSCHEDULABLE,
     Reason.START_TOO_SLOW,
     Reason.FOREIGN_AUTOSCALER,
@@ -43,7 +47,15 @@ SEVERITY: Final = (
 """Which trouble is told when there are several: the one that explains the others first."""
 
 WAITS_FOR_PERSON: Final = frozenset(
-    {Reason.OUT_OF_MEMORY, Reason.HUB_UNAUTHORIZED, Reason.IMAGE_PULL, Reason.POD_CONFIG, Reason.CRASH_LOOP}
+    {
+        Reason.OUT_OF_MEMORY,
+        Reason.HUB_UNAUTHORIZED,
+        Reason.IMAGE_PULL,
+        Reason.POD_CONFIG,
+        Reason.CRASH_LOOP,
+        Reason.QUOTA_EXCEEDED,
+        Reason.PODS_REFUSED,
+    }
 )
 """Trouble that time alone seldom mends."""
 
@@ -75,6 +87,7 @@ def _all(facts: ServiceFacts) -> list[Trouble]:
         for pod in load.troubles
         if pod.reason not in BENIGN and pod.pods > 0
     ]
+    found += [_refused(load.create_failure) for load in facts.workloads if load.create_failure]
     if any(load.deadline_exceeded for load in facts.workloads):
         sentence = (
             "The start-up budget has passed and not all engines answer: look at the logs of the pods; a slow "
@@ -89,6 +102,24 @@ def _all(facts: ServiceFacts) -> list[Trouble]:
         )
         found.append(Trouble(reason=Reason.FOREIGN_AUTOSCALER, message=sentence))
     return found
+
+
+def _refused(said: str) -> Trouble:
+    """Say why pods cannot be created, without what changes from one attempt to the next."""
+    grounds = said.rpartition("is forbidden: ")[2]
+    quota = _QUOTA.search(grounds)
+    if quota is not None:
+        return Trouble(
+            reason=Reason.QUOTA_EXCEEDED,
+            message=f"The ResourceQuota {quota[1]} has no room for a pod ({_clip(quota[2])}): raise it, "
+            "delete what uses it up, or lower the replicas",
+        )
+    words = _clip(_QUOTED.sub("", grounds).strip())
+    return Trouble(
+        reason=Reason.PODS_REFUSED,
+        message=f"The API server refuses the pods ({words}): change the namespace's policy, or the fields "
+        "that it names with spec.podTemplate",
+    )
 
 
 def _of_pod(pod: PodTrouble) -> Trouble:
