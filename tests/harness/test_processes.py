@@ -12,9 +12,11 @@ from harness.cluster import free_ports
 from harness.processes import Process, ProcessError, is_alive, stop_all
 
 PARENT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from harness.processes import Process
+# A shell that starts its jobs in the background makes them ignore SIGINT, and we would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 child = Process("sleep", ["/bin/sleep", "600"], Path(sys.argv[1]), {})
 child.start()
 print(child.pid, flush=True)
@@ -72,11 +74,15 @@ def test_children_die_with_their_parent(tmp_path, number):
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    parent.send_signal(number)
-    parent.wait(timeout=10)
-    parent.stdout.close()
-    assert wait_gone(child)
+    try:
+        child = int(parent.stdout.readline())
+        parent.send_signal(number)
+        parent.wait(timeout=10)
+        assert wait_gone(child)
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
 
 
 def test_free_ports_differ():
