@@ -16,12 +16,16 @@ _LONGEST_RETRY_AFTER_S: Final = 60.0
 
 
 class ClusterError(Exception):
-    """Base of all. `status` is the HTTP status, 0 when there was no answer."""
+    """Base of all.
+
+    `status` is the HTTP status, 0 when there was no answer; `said` is the server's own sentence.
+    """
 
     def __init__(
-        self, message: str, *, status: int = 0, reason: str = "", retry_after_s: float = 0.0
+        self, message: str, *, status: int = 0, reason: str = "", said: str = "", retry_after_s: float = 0.0
     ) -> None:
         super().__init__(message)
+        self.said = said or message
         self.status = status
         self.reason = reason
         self.retry_after_s = retry_after_s
@@ -65,7 +69,7 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str], what: str) ->
         kind = Gone
     elif status in {401, 403}:
         kind = Forbidden
-    return kind(text, status=status, reason=reason, retry_after_s=_retry_after(headers))
+    return kind(text, status=status, reason=reason, said=message, retry_after_s=_retry_after(headers))
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -183,19 +183,19 @@ def _refusal(error: Invalid | Forbidden) -> Problem:
         return Problem(
             reason=Reason.POD_TEMPLATE_REFUSED,
             field="spec.podTemplate",
-            message=f"the API server refuses what this spec renders: {error}"[:1000],
+            message=f"the API server refuses what this spec renders: {error.said}"[:1000],
         )
-    said = str(error).partition(", used: ")[0][:1000]
+    said = error.said.partition(", used: ")[0][:1000]
     if "exceeded quota" in said:
         return Problem(
             reason=Reason.QUOTA_EXCEEDED,
-            message=f"a ResourceQuota of the namespace leaves no room for a child: {said}: raise it, or "
+            message=f"a ResourceQuota of the namespace leaves no room for a child ({said}): raise it, or "
             "delete what uses it up",
         )
     return Problem(
         reason=Reason.WRITE_FORBIDDEN,
-        message=f"the API server forbids the operator to write a child: {said}: grant the right, or change "
-        "the policy that is named",
+        message=f"the API server forbids the operator to write a child ({said}): grant the right, or "
+        "change the policy that is named",
     )
 
 
