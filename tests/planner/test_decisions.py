@@ -230,6 +230,12 @@ class TestNodes:
         assert "1 Cordoned, 1 NotReady" in decision.message
         unknown = decide(LLAMA_8B, real_pool(node("n1", "NVIDIA-X9000")))
         assert unknown.reason is Reason.UNKNOWN_GPU_PRODUCT
+        # A node that the selector leaves out is none of the pool, and hides nothing.
+        chosen = real_pool(
+            node("n1", "NVIDIA-X9000", labels={"team": "a"}), node("n2"), nodeSelector={"team": "a"}
+        )
+        selected = decide(LLAMA_8B, chosen)
+        assert selected.reason is Reason.UNKNOWN_GPU_PRODUCT
         asked = decide(LLAMA_8B, real_pool(), pool={"gpuProducts": ["NVIDIA-X9000"]})
         assert asked.reason is Reason.UNKNOWN_GPU_PRODUCT
         assert "pool.gpuProducts" in asked.message

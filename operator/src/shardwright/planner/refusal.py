@@ -127,7 +127,9 @@ def empty_pool(
     if pool.nodes:
         return None
     unknown_nodes = [e for e in pool.excluded if e.reason is Exclusion.UNKNOWN_PRODUCT]
-    only_unknown = bool(unknown_nodes) and len(unknown_nodes) == len(pool.excluded)
+    # Nodes that the selector leaves out are none of this pool.
+    asked = [e for e in pool.excluded if e.reason is not Exclusion.SELECTOR]
+    only_unknown = bool(unknown_nodes) and len(unknown_nodes) == len(asked)
     return NoPlan(
         reason=Reason.UNKNOWN_GPU_PRODUCT if only_unknown else Reason.NO_USABLE_GPUS,
         message=excluded_sentence(pool.excluded)
