@@ -123,13 +123,18 @@ class OperatorProcess:
         started = time.monotonic()
         while time.monotonic() - started < timeout_s:
             _ = self.pid
-            with contextlib.suppress(OSError):
-                if self._get("/readyz")[0] == 200:
-                    return time.monotonic() - started
+            if self.says_ready():
+                return time.monotonic() - started
             time.sleep(0.05)
         raise ProcessError(
             f"the operator is not ready after {timeout_s:.0f} s; end of its log:\n{self.tail()}"
         )
+
+    def says_ready(self) -> bool:
+        """Whether /readyz answers that it works."""
+        with contextlib.suppress(OSError):
+            return self._get("/readyz")[0] == 200
+        return False
 
     def stop(self) -> float:
         """Send SIGTERM, wait for the end and give the seconds that took."""

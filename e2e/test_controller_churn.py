@@ -1,0 +1,233 @@
+"""The operator under people and machines in a hurry: edits in a row, deletes, crashes, `kubectl`, ranks."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controller_world import SERVICES, World, install, running_operator, world_of
+from harness.api import ApiError, Json
+from harness.cluster import Cluster
+from harness.waiting import wait_until
+from operator_process import ROOT, OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
+    with running_operator(cluster) as process:
+        yield process
+
+
+@pytest.fixture
+def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterator[World]:
+    with world_of(cluster, operator, namespace) as made:
+        yield made
+
+
+def env(value: str) -> Json:
+    return {"env": [{"name": "X", "value": value}]}
+
+
+def external(world: World, name: str, replicas: int, **spec: Json) -> Json:
+    service = world.service(name, **spec)
+    service["spec"] |= {"scaling": {"mode": "External"}, "replicas": replicas}
+    return service
+
+
+def uids(world: World) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in world.pods() if "deletionTimestamp" not in pod["metadata"]}
+
+
+def test_kubectl_diff_is_empty_and_kubectl_apply_again_changes_nothing(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("applied", replicas=1))
+    text = yaml.safe_dump(world.service("chat", replicas=2))
+    world.cluster.kubectl("apply", "-f", "-", stdin=text)
+    world.ready("chat")
+    world.ready("applied")
+    time.sleep(4)
+    before = world.versions()
+    assert world.cluster.kubectl("diff", "-f", "-", stdin=text) == ""
+    world.cluster.kubectl("apply", "-f", "-", stdin=text)
+    world.apply(world.service("applied", replicas=1))
+    world.stays(world.versions)
+    assert world.versions() == before
+
+
+def test_after_an_upgrade_neither_scale_nor_a_bound_moves_a_pod(world: World, tmp_path: Path) -> None:
+    world.add_node("a", gpus=8)
+    world.apply(external(world, "chat", 2))
+    world.apply(world.service("auto"))
+    world.ready("chat")
+    world.ready("auto")
+    time.sleep(4)
+    before, pods = world.versions(), uids(world)
+    world.operator.stop()
+    (tmp_path / "sitecustomize.py").write_text(
+        "import shardwright.render.digest as d\nd.TEMPLATE_VERSION = 99\n"
+        "import shardwright.render.template as t\nt.PRESTOP_S = 99\nt.TEMPLATE_VERSION = 99\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "operator" / "src")])
+    upgraded = OperatorProcess(world.cluster, environment={"PYTHONPATH": path}, log_name="upgraded-churn")
+    install(upgraded)
+    with upgraded:
+        time.sleep(3)
+        assert world.versions() == before
+        world.cluster.kubectl("-n", world.namespace, "scale", "llmservice/chat", "--replicas=3")
+        edited = world.service("auto")
+        edited["spec"]["scaling"]["maxReplicas"] = 4
+        world.apply(edited)
+        wait_until(lambda: len(uids(world)) == 4, "one pod more")
+        world.ready("chat")
+        world.ready("auto")
+        assert pods <= uids(world)
+        world.cluster.kubectl("-n", world.namespace, "scale", "llmservice/chat", "--replicas=1")
+        wait_until(lambda: len(uids(world)) == 2, "two pods less")
+        assert pods & uids(world)
+        assert len([key for key in world.children("chat") if key[0] == "ControllerRevision"]) == 1
+    world.operator.start()
+
+
+def test_scale_to_zero_and_back(world: World) -> None:
+    world.add_node("a")
+    world.apply(external(world, "chat", 2))
+    world.ready("chat")
+    scale = f"{SERVICES.format(world.namespace)}/chat/scale"
+    world.cluster.api.merge(scale, {"spec": {"replicas": 0}})
+    world.until("chat", "Available", "False", "ScaledToZero")
+    wait_until(lambda: not uids(world), "no pod")
+    assert world.cluster.api.get(scale)["status"]["replicas"] == 0
+    world.stays(world.versions)
+    world.cluster.api.merge(scale, {"spec": {"replicas": 3}})
+    world.ready("chat")
+    assert len(uids(world)) == 3
+    assert world.cluster.api.get(scale)["status"]["replicas"] == 3
+    assert len([key for key in world.children("chat") if key[0] == "ControllerRevision"]) == 1
+
+
+def test_the_same_name_again_before_the_old_children_are_gone(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat", replicas=2))
+    world.ready("chat")
+    for value in "ab":
+        world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/chat")
+        world.apply(world.service("chat", replicas=2, engine=env(value)))
+        time.sleep(0.5)
+    uid = world.get("chat")["metadata"]["uid"]
+    world.ready("chat", timeout_s=90)
+    wait_until(lambda: len(world.pods()) == 2, "only the new pods")
+    for key, child in world.children("chat").items():
+        assert [owner["uid"] for owner in child["metadata"]["ownerReferences"]] == [uid], key
+    assert len(world.deployments("chat")) == 1
+
+
+def test_edits_in_quick_succession_end_at_the_last(world: World) -> None:
+    world.add_node("a", gpus=3)
+    world.apply(world.service("chat", replicas=2))
+    world.ready("chat")
+    for value in ("1", "2", "3", "2", "4", "5", "3"):
+        world.apply(world.service("chat", replicas=2, engine=env(value)))
+        time.sleep(0.4)
+    world.ready("chat", timeout_s=120)
+    wait_until(lambda: len(world.deployments("chat")) == 1, "one workload", 60)
+    [last] = world.deployments("chat")
+    [engine] = [c for c in last["spec"]["template"]["spec"]["containers"] if c["name"] == "engine"]
+    assert {"name": "X", "value": "3"} in engine["env"]
+    wait_until(lambda: len(world.pods()) == 2, "only the last pods", 60)
+    assert len([key for key in world.children("chat") if key[0] == "ControllerRevision"]) <= 5
+
+
+def test_a_service_deleted_while_it_is_reconciled_leaves_nothing(world: World) -> None:
+    world.add_node("a", gpus=8)
+    for index in range(8):
+        world.apply(world.service(f"s{index}", max_gpus=1))
+        time.sleep(0.06 * index)
+        world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/s{index}")
+    time.sleep(2)
+    wait_until(lambda: not world.children() and not world.pods(), "no children", 60)
+    # Nothing is still reserved for them.
+    world.apply(world.service("chat", replicas=8))
+    world.ready("chat")
+    assert "crashed" not in world.operator.log.read_text()
+
+
+def test_a_namespace_that_is_deleted_takes_all_with_it(world: World) -> None:
+    world.add_node("a")
+    namespace = f"{world.namespace[:50]}-2"
+    world.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    services = [world.service(f"s{index}", max_gpus=1) for index in range(4)]
+    for service in services:
+        service["metadata"]["namespace"] = namespace
+    world.cluster.apply(*services)
+    path = f"{SERVICES.format(namespace)}/s0"
+    wait_until(lambda: world.cluster.api.get(path).get("status", {}).get("readyReplicas"), "s0 ready")
+    world.cluster.api.delete(f"/api/v1/namespaces/{namespace}")
+    wait_until(lambda: gone(world.cluster, f"/api/v1/namespaces/{namespace}"), "the end of the namespace", 90)
+    world.apply(world.service("chat", replicas=4))
+    world.ready("chat")
+    assert "crashed" not in world.operator.log.read_text()
+
+
+def gone(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.api.get(path)
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
+@pytest.mark.parametrize("delay_s", [0.15, 0.25, 0.4])
+def test_a_crash_between_writes_is_made_good(world: World, delay_s: float) -> None:
+    world.add_node("a", gpus=12)
+    names = [f"s{index:02d}" for index in range(12)]
+    world.cluster.apply(*(world.service(name, max_gpus=1) for name in names))
+    time.sleep(delay_s)
+    world.operator.kill()
+    world.operator.start()
+    for name in names:
+        world.ready(name, timeout_s=60)
+    assert len(world.pods()) == 12
+    assert len(world.children()) == 6 * 12
+    time.sleep(4)
+    world.stays(world.versions)
+
+
+def test_room_goes_by_priority_and_then_by_age(world: World) -> None:
+    high = f"high-{world.namespace[-6:]}"
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    world.cluster.api.post(
+        classes,
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": high},
+            "value": 1000,
+            "preemptionPolicy": "Never",
+        },
+    )
+    names = [f"s{i:02d}" for i in range(20)]
+    chosen = {"s05", "s13", "s17", "s18", "s19"}
+    world.add_node("a", gpus=5)
+    world.add_node("b", gpus=5)
+    pools: dict[str, Json] = {name: {"priorityClassName": high} if name in chosen else {} for name in names}
+    # Stored while the operator is away, so that what decides is the rank and not the order of arrival.
+    world.operator.stop()
+    for name in names:
+        world.apply(world.service(name, max_gpus=1, pool=pools[name]))
+        time.sleep(0.25)
+    world.operator.start()
+    wait_until(lambda: sum(world.is_(name, "Ready", "True") for name in names) == 10, "ten ready", 60)
+    wait_until(lambda: all(world.conditions(name) for name in names), "all decided")
+    made = {name: world.get(name)["metadata"]["creationTimestamp"] for name in names}
+    ranked = sorted(names, key=lambda name: (name not in chosen, made[name], name))
+    placed = {name for name in names if world.is_(name, "Placed", "True")}
+    assert placed == set(ranked[:10])
+    assert all(world.is_(name, "Placed", "False", "NoRoom") for name in ranked[10:])
+    assert len(world.pods()) == 10
+    assert {pod["status"]["phase"] for pod in world.pods()} == {"Running"}
+    world.cluster.api.delete(f"{classes}/{high}")
