@@ -247,6 +247,54 @@ async def test_a_missing_secret_is_told_and_found_later(fake):
     assert fake.condition("chat", "Accepted")[0] == "True"
 
 
+HUB = {"type": "Hub", "hub": {"tokenSecretRef": {"name": "hf", "key": "token"}}}
+BIG = {"id": "Qwen/Qwen3-32B", "maxContextTokens": 8192}
+
+
+def model(**more):
+    return {"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 8192} | more
+
+
+@pytest.mark.parametrize(
+    ("edit", "condition", "told"),
+    [
+        ({"model": model(source=HUB)}, "Accepted", "MissingSecret"),
+        ({"model": model(maxContextTokens=200_000)}, "Planned", "ContextTooLong"),
+    ],
+)
+async def test_bad_input_stays_told_however_often_it_is_looked_at(fake, edit, condition, told):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Ready")[0] == "True"
+    fake.put("chat", **edit)
+    await asyncio.sleep(5)
+    assert fake.condition("chat", condition) == ("False", told)
+    await asyncio.sleep(3 * RECHECK_S)
+    fake.node("n2")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", condition) == ("False", told)
+    assert fake.condition("chat", "Available")[0] == "True"
+
+
+async def test_a_budget_below_what_runs_tears_nothing_down(fake):
+    fake.node("n1")
+    fake.put("chat", model=BIG)
+    await asyncio.sleep(5)
+    [deployment] = [o for (kind, _, _), o in fake.objects.items() if kind == "Deployment"]
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Ready")[0] == "True"
+    fake.put("chat", model=BIG, pool={"maxGPUs": 1})
+    await asyncio.sleep(60)
+    assert fake.condition("chat", "Planned") == ("False", "GPUBudgetTooSmall")
+    [deployment] = [o for (kind, _, _), o in fake.objects.items() if kind == "Deployment"]
+    assert deployment["spec"]["replicas"] == 1
+    assert fake.condition("chat", "Available")[0] == "True"
+
+
 async def test_where_secrets_may_not_be_read_nothing_is_called_missing(fake):
     fake.node("n1")
     fake.fail["look Secret"] = Forbidden("no", status=403)

@@ -113,6 +113,10 @@ class StatusFacts(NamedTuple):
     plan_revision: str = ""
     conditions: tuple[Condition, ...] = ()
 
+    def holds(self, kind: str) -> bool:
+        """Whether a condition is True."""
+        return any(c.type == kind and c.status == "True" for c in self.conditions)
+
 
 def child_facts(obj: JsonObject, before: ChildFacts | None = None) -> ChildFacts:
     """Read a child, whole or as metadata only; what metadata does not tell is taken from `before`.

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.api.support import unimplemented
@@ -157,7 +156,8 @@ class Admission:
         """Submit the claim of a service's target."""
         if proposal.core is None:
             return
-        replicas = wanted_replicas(entry.resolved or resolve(service.spec), service, proposal.core)
+        children = self.store.children_of(entry.key).values()
+        replicas = wanted_replicas(entry, service, proposal, children)
         self.planning.ledger.submit(self.planning.claim_of(entry, service, proposal, replicas))
 
     def _propose(self, entry: ServiceEntry, service: LLMService, resolved: Resolved) -> Proposal:

@@ -7,11 +7,11 @@ fifty times.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shardwright.api.defaults import Resolved, resolve
+from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.catalog.engines import engine_class
@@ -117,7 +117,8 @@ class Planning:
             if revision.template_digest == digest:
                 return revision
         # A change that led to the same pods is on record in the status only: a revision's data cannot change.
-        if entry.status.observed_generation == entry.generation:
+        # Of a generation that cannot be run, the status names what the last one left running.
+        if entry.status.observed_generation == entry.generation and entry.status.holds("Planned"):
             decided = entry.status.plan_revision
             return next((revision for revision in revisions if revision.revision == decided), None)
         return None
@@ -211,13 +212,22 @@ class Planning:
         return self.ledger.allocation((key[0], key[1]), revision)
 
 
-def wanted_replicas(resolved: Resolved, service: LLMService, core: Plan) -> int:
-    """Return the replicas that scaling asks for, as far as `pool.maxGPUs` goes.
+def wanted_replicas(
+    entry: ServiceEntry, service: LLMService, proposal: Proposal, children: Iterable[ChildFacts]
+) -> int:
+    """Return the replicas that scaling asks for, as far as `pool.maxGPUs` goes; 0 without a target.
 
-    In Auto mode this is minReplicas until the autoscaler has a say.
+    In Auto mode this is minReplicas until the autoscaler has a say. The budget of a generation that cannot
+    be run takes nothing from what runs of its `children`.
     """
+    core = proposal.core
+    if core is None:
+        return 0
     most = service.spec.pool.max_gpus // max(1, core.gpus_per_replica)
-    return min(resolved.scale.planned_replicas, most)
+    if proposal.held:
+        running = (c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
+        most = max(most, sum(running))
+    return min((entry.resolved or resolve(service.spec)).scale.planned_replicas, most)
 
 
 def outcome(decision: Decision) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMService
 from shardwright.api.names import workload_name
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
@@ -90,7 +89,7 @@ def observe(
         service=service,
         proposal=proposal,
         allocation=planning.allocation(entry.key, proposal.target) if core else Allocation(wanted=0),
-        desired=wanted_replicas(entry.resolved or resolve(service.spec), service, core) if core else 0,
+        desired=wanted_replicas(entry, service, proposal, children.values()),
         deployments={
             child.revision: child
             for child in children.values()
