@@ -295,6 +295,26 @@ async def test_a_budget_below_what_runs_tears_nothing_down(fake):
     assert fake.condition("chat", "Available")[0] == "True"
 
 
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_record_that_was_deleted_by_hand_is_written_again_and_moves_no_pod(fake, kept):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    [record] = [key for key in fake.objects if key[0] == "ControllerRevision"]
+    if kept:  # as after a restart
+        fake.parts.dispatch._undecide(KEY)
+        await asyncio.sleep(5)
+    before = {key: obj for key, obj in fake.objects.items() if key[0] == "Deployment"}
+    del fake.objects[record]
+    fake.parts.store.remove_child("ControllerRevision", record[1:])
+    await asyncio.sleep(20)
+    assert record in fake.objects
+    assert {key: obj for key, obj in fake.objects.items() if key[0] == "Deployment"} == before
+    assert fake.condition("chat", "Ready")[0] == "True"
+
+
 async def test_where_secrets_may_not_be_read_nothing_is_called_missing(fake):
     fake.node("n1")
     fake.fail["look Secret"] = Forbidden("no", status=403)

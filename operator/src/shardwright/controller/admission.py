@@ -192,6 +192,7 @@ class Admission:
             try:
                 proposal.core = self.planning.core_of(entry.uid, revision)
                 proposal.target = revision.revision
+                proposal.record = revision
                 proposal.held = True
             except RevisionError as error:
                 _LOG.warning("revision unreadable service=%s error=%s", service.key, error)

@@ -44,6 +44,8 @@ class Proposal:
     """Hash of the revision to run; empty while there is none."""
     core: Plan | None = None
     """The target's plan without its candidates."""
+    record: ChildFacts | None = None
+    """The target's revision as last seen: it is written again from this when someone deletes it."""
     kept: bool = False
     """The target is the revision in force, and nothing was planned."""
     held: bool = False
@@ -132,6 +134,7 @@ class Planning:
             problems=problems,
             target=revision.revision,
             core=self.core_of(entry.uid, revision),
+            record=revision,
             kept=True,
         )
 

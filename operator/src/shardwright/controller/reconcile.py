@@ -152,9 +152,10 @@ class Reconciler:
             self.dispatch.waiting.add(now.entry.key)
         else:
             self.dispatch.waiting.discard(now.entry.key)
-            if not now.proposal.held and any(r.revision == now.target for r in now.revisions):
+            record = next((r for r in now.revisions if r.revision == now.target), None)
+            if not now.proposal.held and record is not None:
                 # It is on record now; the plan with all its candidates need not stay in memory.
-                now.proposal.decision = None
+                now.proposal.record, now.proposal.decision = record, None
 
     def _refused_now(self, entry: ServiceEntry) -> tuple[Problem, ...]:
         known = self._refused.get(entry.key)

@@ -187,7 +187,8 @@ def desired_children(now: Situation, work: Work, capabilities: Capabilities) -> 
 
 
 def _request(now: Situation, intent: Intent, capabilities: Capabilities) -> RenderRequest:
-    stored = next((r for r in now.revisions if r.revision == intent.revision), None)
+    last_seen = now.proposal.record if intent.revision == now.target else None
+    stored = next((r for r in now.revisions if r.revision == intent.revision), last_seen)
     decision = now.proposal.decision
     return RenderRequest(
         service=now.service,
