@@ -132,9 +132,11 @@ class OperatorProcess:
 
     def says_ready(self) -> bool:
         """Whether /readyz answers that it works."""
-        with contextlib.suppress(OSError):
-            return self._get("/readyz")[0] == 200
-        return False
+        return self._answers("/readyz")
+
+    def healthy(self) -> bool:
+        """Whether /healthz answers that no part of it is dead."""
+        return self._answers("/healthz")
 
     def stop(self) -> float:
         """Send SIGTERM, wait for the end and give the seconds that took."""
@@ -203,6 +205,11 @@ class OperatorProcess:
             "KUBECONFIG": str(self._kubeconfig),
             **self.environment,
         }
+
+    def _answers(self, path: str) -> bool:
+        with contextlib.suppress(OSError):
+            return self._get(path)[0] == 200
+        return False
 
     def _get(self, path: str) -> tuple[int, str]:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

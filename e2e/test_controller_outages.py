@@ -112,12 +112,17 @@ def test_a_login_that_expires_is_read_anew(world: World) -> None:
     world.apply(world.service("during"))
     time.sleep(4)
     assert not world.get("during").get("status", {}).get("conditions")
+    # All watches come back to a server that refuses them, the nodes' too.
+    world.cluster.restart_apiserver()
+    time.sleep(8)
+    assert world.operator.pid == pid
     # To the same file, as the kubelet does.
     assert world.cluster.service_account_kubeconfig(NAMESPACE, world.operator.account) == kubeconfig
     wait_until(lambda: world.deployments("during"), "the Deployment of a service made meanwhile", 30)
     assert served_within(world, "after") < SERVED_S
-    world.add_node("b")
-    world.apply(world.service("more", replicas=3))
+    assert world.operator.healthy()
+    world.add_node("b", gpus=8)
+    world.apply(world.service("more", replicas=8))
     world.ready("more", timeout_s=60)
     assert world.operator.pid == pid
 

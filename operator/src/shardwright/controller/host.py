@@ -7,6 +7,7 @@ at a fifth of the CPU of an event here. `docs/adr/0006-watches.md` has the measu
 stateless storages.
 """
 
+import asyncio
 import itertools
 import logging
 import random
@@ -22,6 +23,8 @@ from shardwright.cluster.store import Store
 _LOG = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF_S: Final = 3.0
+LOGIN_S: Final = 2.0
+"""Between two logins: a token that is refused may be renewed at any moment."""
 
 
 class NoDiffs(kopf.DiffBaseStorage):
@@ -103,10 +106,22 @@ def registry(credentials: Credentials, store: Store, *, nodes: bool) -> kopf.Ope
     """Handlers on a registry of their own, so that importing this module registers nothing."""
     handlers = kopf.OperatorRegistry()
 
+    logins = itertools.count()
+
     @kopf.on.login(registry=handlers)
     async def login(**_: Any) -> kopf.ConnectionInfo:  # noqa: ANN401
-        await credentials.reload()
-        return await connection(credentials)
+        """Log in, as often as it takes.
+
+        Without another priority kopf would know a token that was refused before, and end the process.
+        """
+        number = next(logins)
+        if number:
+            await asyncio.sleep(LOGIN_S)
+        try:
+            await credentials.reload()
+        except Exception as error:  # noqa: BLE001 -- config loaders raise all sorts; the last login is tried again
+            _LOG.warning("cannot read the login again error=%s: %s", type(error).__name__, error)
+        return await connection(credentials, priority=number)
 
     if nodes:
 
@@ -120,7 +135,7 @@ def registry(credentials: Credentials, store: Store, *, nodes: bool) -> kopf.Ope
     return handlers
 
 
-async def connection(credentials: Credentials) -> kopf.ConnectionInfo:
+async def connection(credentials: Credentials, *, priority: int = 0) -> kopf.ConnectionInfo:
     """Our credentials in kopf's form; files by path, so that nothing is written to disk."""
     ca, certificate, key = credentials.files
     authorization = await credentials.authorization()
@@ -134,4 +149,5 @@ async def connection(credentials: Credentials) -> kopf.ConnectionInfo:
         certificate_path=certificate,
         private_key_path=key,
         proxy_url=credentials.proxy,
+        priority=priority,
     )
