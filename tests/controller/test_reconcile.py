@@ -315,6 +315,58 @@ async def test_a_record_that_was_deleted_by_hand_is_written_again_and_moves_no_p
     assert fake.condition("chat", "Ready")[0] == "True"
 
 
+async def test_an_edit_that_is_taken_back_leaves_the_first_workload_in_force(fake):
+    """An edit to what cannot be placed, and back again: the first workload is the one in force."""
+    fake.node("n1", gpus=1)
+    fake.put("chat")
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    [first] = [name for kind, _, name in fake.objects if kind == "Deployment"]
+    fake.put("chat", model=BIG, pool={"maxGPUs": 8})
+    await asyncio.sleep(30)
+    assert fake.condition("chat", "Available")[0] == "True"
+    fake.put("chat")
+    await asyncio.sleep(10)
+    assert fake.condition("chat", "Ready")[0] == "True"
+    assert [name for kind, _, name in fake.objects if kind == "Deployment"] == [first]
+    assert fake.objects["Deployment", "team", first]["spec"]["replicas"] == 1
+
+
+async def test_scaling_a_held_service_still_works(fake):
+    fake.node("n1")
+    fake.put("chat", scaling={"mode": "External"}, replicas=1)
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    held = {"scaling": {"mode": "External"}, "model": model(source=HUB)}
+    for count in (1, 3, 0, 2):
+        fake.put("chat", replicas=count, **held)
+        await asyncio.sleep(5)
+        [deployment] = [o for (kind, _, _), o in fake.objects.items() if kind == "Deployment"]
+        assert deployment["spec"]["replicas"] == count
+        assert fake.condition("chat", "Accepted") == ("False", "MissingSecret")
+
+
+async def test_a_bad_selector_and_a_restart_leave_what_runs(fake):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    fake.put("chat", pool={"maxGPUs": 8, "nodeSelector": {"no": "such"}})
+    await asyncio.sleep(5)
+    fake.parts.planning.proposals.clear()  # as after a restart
+    fake.parts.dispatch._undecide(KEY)
+    await asyncio.sleep(60)
+    assert fake.condition("chat", "Planned") == ("False", "NoUsableGPUs")
+    [deployment] = [o for (kind, _, _), o in fake.objects.items() if kind == "Deployment"]
+    assert deployment["spec"]["replicas"] == 1
+    fake.put("chat")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Ready")[0] == "True"
+
+
 async def test_where_secrets_may_not_be_read_nothing_is_called_missing(fake):
     fake.node("n1")
     fake.fail["look Secret"] = Forbidden("no", status=403)
@@ -410,6 +462,17 @@ async def test_one_services_fault_stops_no_other(fake, monkeypatch):
     await asyncio.sleep(5)
     assert fake.condition("a", "Placed")[0] == fake.condition("c", "Placed")[0] == "True"
     assert "bad" not in fake.statuses
+
+
+async def test_a_deleted_service_is_not_looked_at_again(fake):
+    fake.node("n1")
+    for index in range(20):
+        fake.put(f"s{index}")
+    await asyncio.sleep(5)
+    for index in range(20):
+        fake.parts.store.remove_service(("team", f"s{index}"))
+    await asyncio.sleep(1000)
+    assert fake.parts.queue.delayed == 0
 
 
 async def test_a_deleted_service_gives_its_places_back(fake):

@@ -28,6 +28,8 @@ from shardwright.topology.ledger import Ledger
 from shardwright.topology.pool import pool_key, shape_pool
 from shardwright.topology.types import Allocation, Claim, Pool
 
+_SHARED: Final = 4096
+"""Plans known by their digest, so that equal ones are one object; some 2 kB each."""
 _DECISIONS: Final = 256
 """Decisions remembered: each can hold dozens of candidates, some 50 kB."""
 
@@ -189,6 +191,8 @@ class Planning:
             same = digest(stored.get("plan"))
             core = self._shared.get(same)
             if core is None:
+                if len(self._shared) >= _SHARED:
+                    self._shared.clear()
                 core = self._shared[same] = read_revision(stored).plan
             self._cores[key] = core
         return core

@@ -59,6 +59,11 @@ class WorkQueue(Generic[K]):
         return len(self._since)
 
     @property
+    def delayed(self) -> int:
+        """Keys that become ready later."""
+        return len(self._due)
+
+    @property
     def processing(self) -> int:
         """Keys being worked on."""
         return len(self._processing)
@@ -177,6 +182,7 @@ class WorkQueue(Generic[K]):
         while self._delayed and self._delayed[0][0] <= now:
             due, _, key = heapq.heappop(self._delayed)
             if self._due.get(key) == due:
+                del self._due[key]
                 self.add(key)
         if self._delayed and not self._closed:
             self._arm()

@@ -40,9 +40,9 @@ these is watched."""
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """When to look again, in seconds."""
+    """When to look again, in seconds; None: never, since the service is gone."""
 
-    requeue_after_s: float
+    requeue_after_s: float | None
 
 
 @dataclass(slots=True)
@@ -70,7 +70,9 @@ class Reconciler:
         await self.admission.ensure(key)
         entry = self.store.services.get(key)
         proposal = self.planning.proposals.get(key)
-        if entry is None or entry.deleting or proposal is None:
+        if entry is None:
+            return Result(None)
+        if entry.deleting or proposal is None:
             return _later()
         if proposal.generation != entry.generation:
             return _later()  # a newer one is on its way through the queue

@@ -55,7 +55,8 @@ async def work_forever(
         else:
             result = "ok"
             queue.forget(key)
-            queue.add_after(key, due.requeue_after_s)
+            if due.requeue_after_s is not None:
+                queue.add_after(key, due.requeue_after_s)
         finally:
             queue.done(key)
             metrics.reconciled(result, time.perf_counter() - started)
