@@ -55,7 +55,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="port of /metrics, /healthz and /readyz; 0 for any free one (%(default)s)",
     )
     process.add_argument(
-        "--workers", type=int, default=48, metavar="N", help="services at once (%(default)s)"
+        "--workers", type=int, default=16, metavar="N", help="services at once (%(default)s)"
     )
     process.add_argument(
         "--instance", default="", metavar="NAME", help="name in events; default: the host name"

@@ -19,7 +19,7 @@ class Options:
     """For /metrics, /healthz and /readyz; 0: any free port."""
     instance: str = ""
     """Name in events and logs; default: the host name."""
-    workers: int = 48
+    workers: int = 16
     requests_per_second: float = 400.0
     burst: int = 800
     log_format: str = "text"
