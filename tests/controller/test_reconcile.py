@@ -367,6 +367,26 @@ async def test_a_bad_selector_and_a_restart_leave_what_runs(fake):
     assert fake.condition("chat", "Ready")[0] == "True"
 
 
+async def test_without_room_no_second_replica_is_given_up_before_the_first_has_left(fake):
+    fake.node("n1", gpus=2)
+    two = {"scaling": {"minReplicas": 2, "maxReplicas": 2}}
+    fake.put("chat", **two)
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    [old] = [key for key in fake.objects if key[0] == "Deployment"]
+    fake.put("chat", engine={"env": [{"name": "A", "value": "b"}]}, **two)
+    await asyncio.sleep(10)  # the pods' end has not been seen
+    assert fake.objects[old]["spec"]["replicas"] == 1
+    fake.parts.store.remove_pod((old[1], f"{old[2]}-1"))
+    await asyncio.sleep(5)
+    replicas = {
+        key[2]: obj["spec"]["replicas"] for key, obj in fake.objects.items() if key[0] == "Deployment"
+    }
+    assert set(replicas.values()) == {1}
+    assert len(replicas) == 2
+
+
 async def test_where_secrets_may_not_be_read_nothing_is_called_missing(fake):
     fake.node("n1")
     fake.fail["look Secret"] = Forbidden("no", status=403)

@@ -5,6 +5,7 @@ the revision changes; a workload shrinks only when fewer replicas are wanted, wh
 or when its pods find no node.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -154,9 +155,20 @@ def _progress(now: Situation, planning: Planning, core: Plan) -> Progress:
         desired=now.desired,
         granted=now.allocation.granted,
         ready=sum(1 for p in now.pods_of(now.target) if p.ready and not p.terminating),
-        leaving=sum(1 for p in old if p.terminating),
+        leaving=_leaving(now, old),
         helps=_helps(now, planning, core, old),
     )
+
+
+def _leaving(now: Situation, old: list[PodFacts]) -> int:
+    """Count the pods of earlier revisions beyond what their Deployments state.
+
+    Those are on their way out, whether or not their end has been seen yet: a Deployment is written well
+    before the deletion of its pods arrives by the watch.
+    """
+    there = Counter(pod.revision for pod in old)
+    stated = {revision: deployment.replicas for revision, deployment in now.deployments.items()}
+    return sum(max(0, count - stated.get(revision, 0)) for revision, count in there.items())
 
 
 def _helps(now: Situation, planning: Planning, core: Plan, old: list[PodFacts]) -> bool:
