@@ -56,6 +56,8 @@ EXPECTED: tuple[Expected, ...] = (
     Expected("code-32b-a6000.yaml", 2, 1, ("NVIDIA-RTX-A6000",), "two A6000 hold it, without NVLink"),
 )
 CANNOT_FIT = "cannot-fit.yaml"
+GARBAGE_S = 100
+"""How long the garbage collector may take: two of its looks for new kinds, and its work."""
 UNUSABLE_NODES = frozenset({"h100-cordoned", "h100-reserved", "h100-mig", "l40s-shared"})
 
 
@@ -153,7 +155,9 @@ class Demo:
             self._cluster.kubectl(
                 "delete", "--wait=true", *_absolute([f"examples/{a}" if a != "-f" else a for a in files])
             )
-            wait_until(lambda: not self._left_over(), "every child gone", 40)
+            # A garbage collector looks for new kinds twice a minute, and LLMService is new to this one.
+            say(f"{view.INDENT}a garbage collector this young may take half a minute to notice the new kind")
+            wait_until(lambda: not self._left_over(), "every child gone", GARBAGE_S)
             say(f"{view.INDENT}services, Deployments and pods are gone; no finalizer was involved")
 
     @contextmanager
