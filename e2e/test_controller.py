@@ -244,7 +244,7 @@ def test_deletion_takes_the_children_with_it(world: World) -> None:
     world.apply(world.service("chat"))
     world.ready("chat")
     world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/chat")
-    wait_until(lambda: not world.children() and not world.pods(), "no children", 60)
+    wait_until(lambda: not world.children() and not world.pods(), "no children", 120)
     # A service of the same name is made anew, once those of the former are gone.
     world.apply(world.service("chat"))
     world.ready("chat", timeout_s=60)

@@ -149,7 +149,7 @@ def test_a_service_deleted_while_it_is_reconciled_leaves_nothing(world: World) -
         time.sleep(0.06 * index)
         world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/s{index}")
     time.sleep(2)
-    wait_until(lambda: not world.children() and not world.pods(), "no children", 60)
+    wait_until(lambda: not world.children() and not world.pods(), "no children", 120)
     # Nothing is still reserved for them.
     world.apply(world.service("chat", replicas=8))
     world.ready("chat")
