@@ -23,12 +23,11 @@ from shardwright.cluster.facts import (
 )
 from shardwright.cluster.json import JsonObject
 from shardwright.diagnose.facts import PodTrouble
-from shardwright.topology.facts import node_facts, pod_facts
+from shardwright.topology.facts import is_terminal, node_facts, pod_facts
 from shardwright.topology.types import NodeFacts, PodFacts
 
 _NO_CHILDREN: Final[Mapping[tuple[str, str], ChildFacts]] = MappingProxyType({})
 _NO_PODS: Final[Mapping[str, PodFacts]] = MappingProxyType({})
-_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 Key = tuple[str, str]
 Inner = TypeVar("Inner")
 Value = TypeVar("Value")
@@ -162,7 +161,7 @@ class Store:
 
     def set_pod(self, obj: JsonObject) -> None:
         """Take a pod; one that has ended is as good as gone."""
-        if (obj.get("status") or {}).get("phase") in _TERMINAL:
+        if is_terminal(obj):
             self.remove_pod((obj["metadata"]["namespace"], obj["metadata"]["name"]))
             return
         facts = pod_facts(obj)

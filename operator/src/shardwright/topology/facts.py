@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import cast
 
+from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE, LABEL_SERVING
 from shardwright.topology.quantities import milli, whole
 from shardwright.topology.types import NodeFacts, PodFacts, Resources, Taint
 
 NVIDIA_RESOURCE = "nvidia.com/gpu"
 AMD_RESOURCE = "amd.com/gpu"
-SERVICE_LABEL = "shardwright.dev/service"
-REVISION_LABEL = "shardwright.dev/revision"
-SERVING_LABEL = "shardwright.dev/serving"
 
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 _QUIET_WAITING = frozenset({"ContainerCreating", "PodInitializing", ""})
@@ -153,12 +151,12 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
         namespace=intern(_text(metadata.get("namespace")) or "default"),
         name=_text(metadata.get("name")),
         node=intern(_text(spec.get("nodeName")) or _text(status.get("nominatedNodeName"))),
-        requests=_NOTHING if status.get("phase") in _TERMINAL_PHASES else effective_requests(spec),
-        owner=intern(_text(labels.get(SERVICE_LABEL))),
-        revision=intern(_text(labels.get(REVISION_LABEL))),
+        requests=_NOTHING if is_terminal(raw) else effective_requests(spec),
+        owner=intern(_text(labels.get(LABEL_SERVICE))),
+        revision=intern(_text(labels.get(LABEL_REVISION))),
         ready=_condition(status, "Ready").get("status") == "True",
         terminating=metadata.get("deletionTimestamp") is not None,
         trouble=intern(trouble),
         restarts=restarts,
-        serving=labels.get(SERVING_LABEL) == "true",
+        serving=labels.get(LABEL_SERVING) == "true",
     )
