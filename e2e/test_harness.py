@@ -62,6 +62,11 @@ def ready(pod: Json) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
+def unschedulable(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
+
+
 def wait_for_pods(
     cluster: Cluster, namespace: str, count: int, condition: Callable[[Json], bool] = ready
 ) -> list[Json]:
@@ -77,11 +82,11 @@ def wait_for_pods(
 @pytest.mark.usefixtures("demo_nodes")
 def test_scheduler_places_pods_by_gpu_label_and_capacity(cluster: Cluster, namespace: str) -> None:
     cluster.apply(deployment("big", namespace, product="NVIDIA-H100-80GB-HBM3", gpus=8, replicas=3))
-    # Eight free GPUs, no taint, not cordoned: of seven H100 nodes that is h100-2 alone.
-    placed = wait_for_pods(cluster, namespace, 1)
-    assert [pod["spec"]["nodeName"] for pod in placed] == ["h100-2"]
-    waiting = [pod for pod in pods(cluster, namespace) if not pod["spec"].get("nodeName")]
-    assert len(waiting) == 2
+    # Eight free GPUs, no taint, not cordoned: of seven H100 nodes that is h100-2 alone. The controller makes
+    # one pod first and the others a moment later, so it is the scheduler's refusal that is waited for.
+    wait_for_pods(cluster, namespace, 2, unschedulable)
+    assert [pod["spec"]["nodeName"] for pod in wait_for_pods(cluster, namespace, 1)] == ["h100-2"]
+    assert len(pods(cluster, namespace)) == 3
 
 
 @pytest.mark.usefixtures("demo_nodes")
