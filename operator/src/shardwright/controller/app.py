@@ -212,6 +212,7 @@ def _settle_memory() -> None:
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # glibc: give back what the first lists took
     gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 def _age(beating: Watch | Canary) -> float:
