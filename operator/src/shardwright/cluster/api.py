@@ -170,8 +170,8 @@ class Api:
         inactivity_s: float,
         gather_s: float = 0.0,
         metadata_only: bool = False,
-    ) -> AsyncIterator[JsonObject]:
-        """Watch events as `{"type", "object"}`, bookmarks and ERROR included.
+    ) -> AsyncIterator[list[JsonObject]]:
+        """Watch events as `{"type", "object"}`, bookmarks and ERROR included; a list of what came together.
 
         Raises as the transport does.
         """
@@ -192,7 +192,7 @@ class Api:
                 first = False
             if answer.status >= 400:
                 raise error_of(answer.status, answer.body, answer.headers, f"WATCH {kind.plural}")
-            yield loads(answer.body)
+            yield [loads(line) for line in answer.body.split(b"\n") if line]
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """Delete one object of ours in the background. One that is gone already is no error.

@@ -1,11 +1,9 @@
 """The small facts kept of observed objects, and how they are read from raw objects. Pure.
 
 Decides what is remembered of a child, a service and an autoscaler. Bodies are not kept, but for the data
-of our ControllerRevisions and the last reported plan, which are kept compressed: re-reading them would
-cost one request for each service at every start.
+of our ControllerRevisions, as JSON: re-reading them would cost one request for each service at every start.
 """
 
-import zlib
 from dataclasses import dataclass
 from datetime import datetime
 from sys import intern
@@ -57,7 +55,7 @@ class ChildFacts(NamedTuple):
     number: int = 0
     """ControllerRevision: its number."""
     data: bytes = b""
-    """ControllerRevision: its data, compressed."""
+    """ControllerRevision: its data, as JSON."""
     template_digest: str = ""
     """ControllerRevision: digest of the spec that it was made for."""
 
@@ -73,7 +71,7 @@ class ChildFacts(NamedTuple):
 
     def stored(self) -> JsonObject:
         """Unpack the data of a ControllerRevision."""
-        found: JsonObject = loads(zlib.decompress(self.data))
+        found: JsonObject = loads(self.data)
         return found
 
 
@@ -176,7 +174,7 @@ def _with_content(facts: ChildFacts, obj: JsonObject) -> ChildFacts:
         data = obj.get("data") or {}
         return facts._replace(
             number=int(obj.get("revision") or 0),
-            data=facts.data or zlib.compress(dumps(data), 1),
+            data=facts.data or dumps(data),
             template_digest=str(data.get("digest", "")),
         )
     return facts

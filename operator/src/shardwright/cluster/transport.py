@@ -49,7 +49,7 @@ class Transport(Protocol):
     def stream(
         self, target: str, *, accept: str, inactivity_s: float, gather_s: float = 0.0
     ) -> AsyncIterator[Response]:
-        """Lines of a streamed answer, each as a Response with the stream's status.
+        """Whole lines of a streamed answer, all that came together as one Response with the stream's status.
 
         What comes within `gather_s` after a line is read together: a line alone is not delayed, and many
         cost one turn of the loop.
@@ -179,8 +179,8 @@ class AiohttpTransport:
                         await self._credentials.reload()
                     yield Response(response.status, response.headers, await response.read())
                     return
-                async for line in _lines(response, inactivity_s, gather_s):
-                    yield Response(response.status, response.headers, line)
+                async for lines in _lines(response, inactivity_s, gather_s):
+                    yield Response(response.status, response.headers, lines)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer("WATCH", target, error) from error
 
@@ -196,7 +196,7 @@ class AiohttpTransport:
 async def _lines(
     response: aiohttp.ClientResponse, inactivity_s: float, gather_s: float
 ) -> AsyncIterator[bytes]:
-    """Split by newline without a limit on the length: one object can be larger than any line buffer.
+    """Cut after a newline, without a limit on the length: one object can be larger than any line buffer.
 
     Silence is noticed by one timer that looks now and then: one for each chunk was measurable in a busy
     watch.
@@ -218,12 +218,12 @@ async def _lines(
     try:
         async for chunk in response.content.iter_any():
             heard = loop.time()
-            first, *more = chunk.split(b"\n")
-            rest += first
-            for part in more:
-                if rest:
-                    yield rest
-                rest = part
+            lines, newline, tail = chunk.rpartition(b"\n")
+            if newline:
+                yield rest + lines
+                rest = tail
+            else:
+                rest += tail
             await _gather(response, gather_s)
     finally:
         timer.cancel()

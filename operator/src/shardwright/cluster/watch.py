@@ -153,10 +153,11 @@ class Watch:
             metadata_only=self._metadata_only,
         )
         self._beat()
-        async for event in events:
+        async for together in events:
             self._beat()
             self._failures = 0
-            self._take(event["type"], event["object"])
+            for event in together:
+                self._take(event["type"], event["object"])
         self._beat()
 
     def _take(self, event_type: str, obj: JsonObject) -> None:

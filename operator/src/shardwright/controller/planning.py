@@ -73,7 +73,9 @@ class Planning:
         self.plans = 0
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._eligible: dict[tuple[object, ...], tuple[str, ...]] = {}
-        self._decisions: OrderedDict[tuple[object, ...], tuple[Decision, Plan | None]] = OrderedDict()
+        self._decisions: OrderedDict[tuple[object, ...], tuple[Decision, Plan | None, str]] = OrderedDict()
+        """By what they depend on: the decision, the plan without candidates, the revision's hash."""
+        self._digests: dict[bytes, str] = {}
         self._cores: dict[tuple[str, str], Plan] = {}
         self._shared: dict[bytes, Plan] = {}
 
@@ -110,13 +112,22 @@ class Planning:
 
     # What should be.
 
+    def template_digest(self, entry: ServiceEntry, service: LLMService) -> str:
+        """Return `render.digest.template_digest` of a service, once for equal specs."""
+        found = self._digests.get(entry.spec_digest)
+        if found is None:
+            if len(self._digests) >= _SHARED:
+                self._digests.clear()
+            found = self._digests[entry.spec_digest] = template_digest(service.spec)
+        return found
+
     def keep(
         self, entry: ServiceEntry, service: LLMService, revisions: list[ChildFacts]
     ) -> ChildFacts | None:
         """Find the revision that this spec runs already, without planning; the one in force comes first."""
         if not revisions:
             return None
-        digest = template_digest(service.spec)
+        digest = self.template_digest(entry, service)
         for revision in revisions:
             if revision.template_digest == digest:
                 return revision
@@ -149,18 +160,19 @@ class Planning:
     ) -> Proposal:
         """Ask the planner."""
         pool = self.pool(service)
-        decision, core = self._decide(entry, service, models, pool)
-        proposal = Proposal(
-            generation=entry.generation, problems=problems, decision=decision, fingerprint=pool.fingerprint
+        decision, core, target = self._decide(entry, service, models, pool)
+        return Proposal(
+            generation=entry.generation,
+            problems=problems,
+            decision=decision,
+            target=target,
+            core=core,
+            fingerprint=pool.fingerprint,
         )
-        if isinstance(decision, Plan):
-            proposal.target = revision_hash(service.spec, decision)
-            proposal.core = core
-        return proposal
 
     def _decide(
         self, entry: ServiceEntry, service: LLMService, models: tuple[ModelChoice, ...], pool: Pool
-    ) -> tuple[Decision, Plan | None]:
+    ) -> tuple[Decision, Plan | None, str]:
         key = (entry.spec_digest, pool.fingerprint, models)
         known = self._decisions.get(key)
         if known is not None:
@@ -176,11 +188,13 @@ class Planning:
         )
         decision = choose(request)
         self.plans += 1
-        core = replace(decision, candidates=()) if isinstance(decision, Plan) else None
-        self._decisions[key] = (decision, core)
+        core, target = None, ""
+        if isinstance(decision, Plan):
+            core, target = replace(decision, candidates=()), revision_hash(service.spec, decision)
+        self._decisions[key] = (decision, core, target)
         if len(self._decisions) > _DECISIONS:
             self._decisions.popitem(last=False)
-        return decision, core
+        return self._decisions[key]
 
     def core_of(self, uid: str, revision: ChildFacts) -> Plan:
         """Read the plan of a revision on record, once; equal plans are one object. Raises RevisionError."""

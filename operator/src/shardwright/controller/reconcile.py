@@ -140,7 +140,7 @@ class Reconciler:
         known = self._rendered.get(key)
         if known is not None and known[0] == wanted and not self._drifted(known[1]):
             return []
-        desired = desired_children(now, work, self.capabilities)
+        desired = desired_children(now, work, self.capabilities, self.planning)
         self._rendered[key] = (wanted, tuple((child.key, child.digest) for child in desired))
         return desired
 

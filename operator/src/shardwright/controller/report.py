@@ -225,10 +225,10 @@ class Reporter:
             ("Deployment", now.entry.key.namespace, workload_name(now.entry.key.name, revision))
         )
         staying = [pod for pod in now.pods_of(revision) if not pod.terminating]
-        record = next((r for r in now.revisions if r.revision == revision), None)
         core = now.proposal.core
-        if record is not None:
-            core = self.planning.core_of(now.entry.uid, record)
+        if revision != now.target:
+            record = next((r for r in now.revisions if r.revision == revision), None)
+            core = self.planning.core_of(now.entry.uid, record) if record is not None else core
         desired = deployment.replicas if deployment else 0
         return WorkloadFacts(
             name=workload_name(now.entry.key.name, revision),

@@ -185,20 +185,23 @@ def _helps(now: Situation, planning: Planning, core: Plan, old: list[PodFacts]) 
     )
 
 
-def desired_children(now: Situation, work: Work, capabilities: Capabilities) -> list[Desired]:
+def desired_children(
+    now: Situation, work: Work, capabilities: Capabilities, planning: Planning
+) -> list[Desired]:
     """Render what is to be had: of the target everything, of earlier revisions the workload only."""
     objects: list[JsonObject] = []
+    digest = planning.template_digest(now.entry, now.service)
     if work.target is not None:
-        objects += render(_request(now, work.target, capabilities))
+        objects += render(_request(now, work.target, capabilities, digest))
     for intent in work.earlier:
-        objects.append(workload(_request(now, intent, capabilities))[1])
+        objects.append(workload(_request(now, intent, capabilities, digest))[1])
     # The record first, so that what runs is always on record; workloads last, when all they rest on is there.
     order = {"ControllerRevision": 0, "Deployment": 2}
     objects.sort(key=lambda obj: order.get(obj["kind"], 1))
     return [Desired.of(obj) for obj in objects]
 
 
-def _request(now: Situation, intent: Intent, capabilities: Capabilities) -> RenderRequest:
+def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest: str) -> RenderRequest:
     last_seen = now.proposal.record if intent.revision == now.target else None
     stored = next((r for r in now.revisions if r.revision == intent.revision), last_seen)
     decision = now.proposal.decision
@@ -208,6 +211,7 @@ def _request(now: Situation, intent: Intent, capabilities: Capabilities) -> Rend
         replicas=intent.replicas,
         plan=decision if stored is None and isinstance(decision, Plan) else None,
         stored=stored.stored() if stored is not None else None,
+        template_digest=digest,
         revision_number=intent.number,
         preferred_nodes=tuple(slot.node for slot in now.allocation.slots),
         capabilities=capabilities,

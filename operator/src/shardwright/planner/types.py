@@ -203,6 +203,10 @@ class Plan:
     notes: tuple[str, ...] = ()
     """What the user should know of this plan, one sentence each."""
 
+    def __hash__(self) -> int:
+        """Hash of the inputs: equal plans have equal ones, and no candidate need be looked at."""
+        return hash(self.inputs_digest)
+
     @property
     def gpus_per_replica(self) -> int:
         """GPUs of one replica."""

@@ -80,7 +80,7 @@ def _new_data(request: RenderRequest) -> JsonObject:
     return revision_data(
         plan,
         revision_hash=request.revision_hash,
-        digest=template_digest(service.spec),
+        digest=request.template_digest or template_digest(service.spec),
         template=template,
         progress_deadline_s=budget.progress_deadline_s,
         startup_s=budget.engine_s,

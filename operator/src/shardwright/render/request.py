@@ -38,6 +38,8 @@ class RenderRequest:
     """Of this revision's Deployment, always stated."""
     plan: Plan | None = None
     stored: Mapping[str, Any] | None = None
+    template_digest: str = ""
+    """Of the service's spec, when the caller knows it (`render.digest`); else it is taken here."""
     revision_number: int = 1
     """ControllerRevision.revision: the stored one's own number, or the highest one so far plus one."""
     preferred_nodes: tuple[str, ...] = ()

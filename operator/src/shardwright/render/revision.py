@@ -7,7 +7,7 @@ cannot drift.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -55,11 +55,10 @@ def revision_data(
     The plan itself is one JSON text: fractions and absent values then come back exactly as written, whatever
     the API server and its clients do to numbers and nulls.
     """
-    core = _plans().dump_json(replace(plan, candidates=()))
-    report = plan_status(plan, revision_hash)
+    core, report = _written(plan, revision_hash)
     return {
-        "plan": core.decode(),
-        "report": report.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "plan": core,
+        "report": report,
         "template": template,
         "templateVersion": TEMPLATE_VERSION,
         "digest": digest,
@@ -67,6 +66,14 @@ def revision_data(
         "startupSeconds": startup_s,
         "podMonitor": pod_monitor,
     }
+
+
+@lru_cache(maxsize=128)
+def _written(plan: Plan, revision_hash: str) -> tuple[str, JsonObject]:
+    """Return a plan and its report as they are stored. Equal services have equal ones: not to be changed."""
+    core = _plans().dump_json(replace(plan, candidates=()))
+    report = plan_status(plan, revision_hash)
+    return core.decode(), report.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def read_revision(data: Mapping[str, Any]) -> StoredRevision:
