@@ -93,12 +93,24 @@ def test_visible_memory_is_below_the_label_and_never_raised_by_it():
         ({"visible_gib": 200}, "visible_gib"),
         ({"label": None}, "label"),
         ({"aliases": "X"}, "aliases"),
+        ({"bf16_tflops": 0}, "bf16_tflops"),
+        ({"bf16_tflops": 100, "fp8_tflops": 50, "tflops_source": "x"}, "fp8_tflops"),
+        ({"bf16_tflops": 100}, "tflops_source"),
+        ({"price_per_gpu_hour": 2}, "price_source"),
+        ({"pcie_generation": 1}, "pcie_generation"),
     ],
 )
 def test_wrong_row_is_refused(change, field):
     with pytest.raises(CatalogError) as refused:
         parse_products([{**ROW, **change}])
     assert refused.value.field == f"gpu_products.json[0].{field}"
+
+
+def test_every_product_has_peaks_and_every_default_price_a_source():
+    for product in load_products().values():
+        assert product.bf16_tflops is not None
+        assert product.pcie_generation is not None
+        assert (product.price_per_gpu_hour is None) == (product.price_source == "")
 
 
 def test_a_name_means_one_product():

@@ -110,6 +110,8 @@ def _product(row: Fields) -> GPUProduct:
         )
     memory_mib = row.integer("memory_mib", low=1024, high=1 << 24)
     visible = row.optional_number("visible_gib", low=1, high=memory_mib / 1024)
+    bf16, fp8, fp4 = _peaks(row)
+    price = row.optional_number("price_per_gpu_hour", high=1000)
     return GPUProduct(
         label=row.text("label"),
         vendor=vendor,
@@ -124,10 +126,28 @@ def _product(row: Fields) -> GPUProduct:
         memory_gbytes_s=row.optional_number("memory_gbytes_s"),
         short_name=row.text("short_name"),
         verified=row.flag("verified", default=False),
-        price_per_gpu_hour=row.optional_number("price_per_gpu_hour", high=1000),
+        price_per_gpu_hour=price,
+        price_source=row.text("price_source") if price is not None else "",
+        bf16_tflops=bf16,
+        fp8_tflops=fp8,
+        fp4_tflops=fp4,
+        pcie_generation=row.optional_integer("pcie_generation", low=3, high=7),
         aliases=row.texts("aliases"),
         source=row.text("source"),
     )
+
+
+def _peaks(row: Fields) -> tuple[float | None, float | None, float | None]:
+    """Return dense TFLOP/s in 16 bit, FP8 and FP4, each at least the wider format's."""
+    found: list[float | None] = []
+    floor = 1.0
+    for key in ("bf16_tflops", "fp8_tflops", "fp4_tflops"):
+        value = row.optional_number(key, low=floor, high=1e5)
+        floor = value or floor
+        found.append(value)
+    if any(found):
+        row.text("tflops_source")
+    return found[0], found[1], found[2]
 
 
 def _capability(row: Fields) -> tuple[int, int] | None:

@@ -160,6 +160,15 @@ class GPUProduct:
     verified: bool
     price_per_gpu_hour: float | None = None
     """A default in USD from public price lists, which differ by a factor of 2 to 4.6: users set their own."""
+    price_source: str = ""
+    """The price lists behind the default, with what others ask; empty without a default."""
+    bf16_tflops: float | None = None
+    """Dense peak in 16 bit with 32-bit accumulation (FP16 on cards without BF16 units), TFLOP/s."""
+    fp8_tflops: float | None = None
+    """Dense peak in FP8; None: weights in FP8 are computed in 16 bit."""
+    fp4_tflops: float | None = None
+    """Dense peak in FP4; None: weights in FP4 are computed in the next wider format."""
+    pcie_generation: int | None = None
     aliases: tuple[str, ...] = ()
     source: str = ""
 

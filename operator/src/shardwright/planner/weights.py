@@ -58,6 +58,20 @@ class Stage:
     layers: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBytes:
+    """Bytes of weights that a step of the engine may read on one rank, over all layers."""
+
+    common: float
+    """Attention, dense MLPs, shared experts, routers: read in every step."""
+    experts: float
+    """Routed experts: read as far as the step's tokens touch them."""
+    head: float
+    """The output matrix, in 16 bit."""
+    sparse: int
+    """Layers with routed experts."""
+
+
 @dataclass(slots=True)
 class _Sum:
     """A running sum of tensors as the allocator counts them, and as a checkpoint stores them."""
@@ -127,6 +141,28 @@ def checkpoint_bytes(model: ModelArchitecture) -> float:
     return total.stored + model.tower_bytes
 
 
+def read_bytes(model: ModelArchitecture, split: Parallelism, *, amd: bool) -> ReadBytes:
+    """Return bytes that a step reads of all layers on one rank.
+
+    Without the allocator's rounding, embedding rows and copies.
+    """
+    every = range(model.num_layers)
+    stage = Stage(first=True, last=True, start=0, layers=model.num_layers)
+    sparse = _moe_layers(model, stage)
+    common, experts = _Sum(model.quantization), _Sum(model.quantization)
+    _attention(model, split.tensor, every, common)
+    dense = [layer for layer in every if layer not in sparse] if sparse else every
+    if dense:
+        _mlp(model, "mlp", model.intermediate_size / split.tensor, dense, common)
+    if sparse:
+        _beside_experts(model, split.tensor, sparse, common)
+        _experts(model, split, sparse, experts, amd=amd, padded=True)
+    head = ceil(ceil(model.vocab_size / VOCAB_PADDING) * VOCAB_PADDING / split.tensor) * model.hidden_size
+    return ReadBytes(
+        common=common.stored, experts=experts.stored, head=head * SIXTEEN_BIT, sparse=len(sparse)
+    )
+
+
 def _layers(
     model: ModelArchitecture, split: Parallelism, stage: Stage, total: _Sum, *, amd: bool, padded: bool = True
 ) -> None:
@@ -139,6 +175,7 @@ def _layers(
         _mlp(model, "mlp", model.intermediate_size / split.tensor, dense, total)
     if sparse:
         _experts(model, split, sparse, total, amd=amd, padded=padded)
+        _beside_experts(model, split.tensor, sparse, total)
 
 
 def _outer(model: ModelArchitecture, split: Parallelism, stage: Stage, total: _Sum) -> None:
@@ -223,9 +260,15 @@ def _experts(
             total.add(count * (2 * width + hidden) * 4.0, times)
     if model.family == "gpt_oss":
         total.add(count * (2 * width + hidden) * SIXTEEN_BIT, len(layers))
+
+
+def _beside_experts(model: ModelArchitecture, tensor: int, layers: Sequence[int], total: _Sum) -> None:
+    """Router and shared experts."""
+    moe = model.moe
+    assert moe is not None
     total.add(moe.num_experts * model.hidden_size * SIXTEEN_BIT, len(layers))
     if moe.num_shared_experts:
-        _mlp(model, "shared", moe.shared_intermediate_size / split.tensor, layers, total)
+        _mlp(model, "shared", moe.shared_intermediate_size / tensor, layers, total)
 
 
 def _moe_layers(model: ModelArchitecture, stage: Stage) -> tuple[int, ...]:
