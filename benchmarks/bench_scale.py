@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ from harness.cluster import Cluster
 from operator_process import NAMESPACE, ROOT, OperatorProcess
 
 ACCOUNT = "shardwright"
+PHASES = ("idle", "changes", "burst", "restart", "outage")
 _SERVICES = "/apis/shardwright.dev/v1alpha1/llmservices"
 _WORKLOADS = "/apis/apps/v1/deployments?labelSelector=app.kubernetes.io/managed-by=shardwright"
 
@@ -68,6 +70,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 operator.stop()
                 if options.log:
                     options.log.write_text(operator.log.read_text() if operator.log.exists() else "")
+                if options.audit_log:
+                    shutil.copy(directory / "audit.log", options.audit_log)
     return {
         "machine": {"cores": os.cpu_count(), "arch": platform.machine(), "python": platform.python_version()},
         "load": {
@@ -108,11 +112,15 @@ async def _measure(
                 say=say,
             )
             await phases.first_pass()
-            if not options.only_first_pass:
+            if "idle" in options.phases:
                 await phases.idle(options.idle_seconds)
+            if "changes" in options.phases:
                 await phases.single_changes(options.changes)
+            if "burst" in options.phases:
                 await phases.burst(options.burst)
+            if "restart" in options.phases:
                 await phases.restart()
+            if "outage" in options.phases:
                 await phases.outage()
             phases.finish()
             return phases
@@ -140,13 +148,21 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     )
     add("--burst", type=int, default=None, help="services changed at once (default: 100)")
     add(
-        "--only-first-pass",
-        action="store_true",
-        help="skip every later phase; what it measures has not passed",
+        "--phases",
+        nargs="*",
+        choices=PHASES,
+        default=PHASES,
+        help="what comes after the first pass (default: all); what is left out has not passed",
     )
     add("-o", "--output", choices=("json", "text"), default="json")
     add("--write", type=Path, metavar="FILE", help="write the JSON there too")
     add("--log", type=Path, metavar="FILE", help="keep the operator's log")
+    add(
+        "--audit-log",
+        type=Path,
+        metavar="FILE",
+        help="keep the API server's record of the operator's requests",
+    )
     add(
         "--profile",
         type=Path,

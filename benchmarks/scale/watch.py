@@ -35,7 +35,7 @@ class Watcher(Generic[Fact]):
         self._path = path
         self._key = key
         self._reduce = reduce
-        self._changed = asyncio.Condition()
+        self._waiters: dict[Key, list[tuple[Callable[[Fact], bool], asyncio.Future[None]]]] = {}
         self._task: asyncio.Task[None] | None = None
         self._listed = asyncio.Event()
         self.seen: dict[Key, Seen[Fact]] = {}
@@ -50,26 +50,35 @@ class Watcher(Generic[Fact]):
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def wait_for(
-        self, predicate: Callable[[dict[Key, Seen[Fact]]], bool], what: str, timeout_s: float
-    ) -> None:
-        """Wait until the predicate holds over all objects seen."""
-        try:
-            async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: predicate(self.seen))
-        except TimeoutError:
-            raise TimeoutError(f"{what}: not after {timeout_s:.0f} s") from None
-
     async def wait_for_object(
         self, key: Key, predicate: Callable[[Fact], bool], what: str, timeout_s: float = 60.0
     ) -> float:
-        """Wait until one object fulfils the predicate and give the time at which that state arrived."""
+        """Wait until one object fulfils the predicate and give the time at which that state arrived.
 
-        def holds(seen: dict[Key, Seen[Fact]]) -> bool:
-            return key in seen and predicate(seen[key].fact)
-
-        await self.wait_for(holds, what, timeout_s)
+        Only changes of this object are looked at: waking a hundred waiters at every event took more CPU than
+        what is measured.
+        """
+        if key not in self.seen or not predicate(self.seen[key].fact):
+            found = asyncio.get_running_loop().create_future()
+            self._waiters.setdefault(key, []).append((predicate, found))
+            try:
+                await asyncio.wait_for(found, timeout_s)
+            except TimeoutError:
+                raise TimeoutError(f"{what}: not after {timeout_s:.0f} s") from None
         return self.seen[key].at_s
+
+    def _hold(self, key: Key, now: Seen[Fact]) -> None:
+        """Take a state; what did not change keeps its time of arrival."""
+        if key in self.seen and self.seen[key].fact == now.fact:
+            return
+        self.seen[key] = now
+        waiting = self._waiters.pop(key, [])
+        for predicate, found in waiting:
+            if not found.done() and predicate(now.fact):
+                found.set_result(None)
+        left = [waiter for waiter in waiting if not waiter[1].done()]
+        if left:
+            self._waiters[key] = left
 
     async def _run(self) -> None:
         while True:
@@ -79,7 +88,7 @@ class Watcher(Generic[Fact]):
                 async for event in self._client.watch(self._path, version):
                     if event["type"] == "ERROR":
                         break
-                    await self._take(event["type"], event["object"])
+                    self._take(event["type"], event["object"])
             except (aiohttp.ClientError, RuntimeError, OSError):
                 # The API server is away on purpose in one phase.
                 await asyncio.sleep(0.1)
@@ -87,26 +96,19 @@ class Watcher(Generic[Fact]):
     async def _list(self) -> str:
         answer = await self._client.get(self._path)
         arrived = time.monotonic()
-        async with self._changed:
-            fresh = {self._key(item): Seen(self._reduce(item), arrived) for item in answer["items"]}
-            # What did not change keeps its time of arrival.
-            self.seen = {
-                key: self.seen[key] if key in self.seen and self.seen[key].fact == now.fact else now
-                for key, now in fresh.items()
-            }
-            self._changed.notify_all()
+        fresh = {self._key(item): Seen(self._reduce(item), arrived) for item in answer["items"]}
+        for key in self.seen.keys() - fresh.keys():
+            del self.seen[key]
+        for key, now in fresh.items():
+            self._hold(key, now)
         return str(answer["metadata"]["resourceVersion"])
 
-    async def _take(self, kind: str, item: Json) -> None:
+    def _take(self, kind: str, item: Json) -> None:
         arrived, key = time.monotonic(), self._key(item)
-        async with self._changed:
-            if kind == "DELETED":
-                self.seen.pop(key, None)
-            else:
-                fact = self._reduce(item)
-                if key not in self.seen or self.seen[key].fact != fact:
-                    self.seen[key] = Seen(fact, arrived)
-            self._changed.notify_all()
+        if kind == "DELETED":
+            self.seen.pop(key, None)
+        else:
+            self._hold(key, Seen(self._reduce(item), arrived))
 
 
 @dataclass(frozen=True, slots=True)
