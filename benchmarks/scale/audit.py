@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import orjson
+import msgspec
 import yaml
 
 WRITE_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -92,7 +92,7 @@ class AuditLog:
 
 
 def _parse(line: bytes) -> Request | None:
-    entry = orjson.loads(line)
+    entry = msgspec.json.decode(line)
     verb, stage = entry["verb"], entry["stage"]
     if (verb == "watch") != (stage == "ResponseStarted"):
         return None

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-import orjson
+import msgspec
 import yaml
 
 Json = Any
@@ -62,13 +62,13 @@ class Client:
         self, method: str, path: str, body: Json = None, content_type: str = "application/json"
     ) -> Json:
         """Send one request; an error status raises with the server's answer."""
-        data = None if body is None else orjson.dumps(body)
+        data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type}
         async with self.session.request(method, self._server + path, data=data, headers=headers) as response:
             text = await response.read()
             if response.status >= 400:
                 raise RuntimeError(f"{method} {path}: {response.status}: {text[:400].decode()}")
-            return orjson.loads(text)
+            return msgspec.json.decode(text)
 
     async def get(self, path: str) -> Json:
         """Read an object or a list."""
@@ -96,7 +96,7 @@ class Client:
                 # Objects are larger than aiohttp's limit of a line.
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    yield orjson.loads(line)
+                    yield msgspec.json.decode(line)
 
 
 async def in_parallel(jobs: Iterable[Callable[[], Awaitable[object]]]) -> None:

@@ -211,10 +211,10 @@ async def test_deleting_what_is_gone_is_no_error_and_only_that_uid_is_deleted(se
 
 async def test_lists_are_paged(server):
     script, api, _ = server
-    script.say(200, {"metadata": {"resourceVersion": "5", "continue": "more&"}, "items": [{"a": 1}]})
-    script.say(200, {"metadata": {"resourceVersion": "5"}, "items": [{"a": 2}]})
+    script.say(200, {"metadata": {"resourceVersion": "5", "continue": "more&"}, "items": [thing("a", 1)]})
+    script.say(200, {"metadata": {"resourceVersion": "5"}, "items": [thing("b", 2)]})
     pages = [page async for page, _ in api.list_pages(SERVICE, None, labels="a=b")]
-    assert pages == [[{"a": 1}], [{"a": 2}]]
+    assert pages == [[thing("a", 1)], [thing("b", 2)]]
     assert "continue=more%26" in script.asked[1][1]
     assert "labelSelector=a%3Db" in script.asked[1][1]
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 from shardwright.api.names import FIELD_MANAGER, STATUS_FIELD_MANAGER
+from shardwright.cluster import shapes
 from shardwright.cluster.errors import Gone, error_of
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.cluster.kinds import EVENT, LLM_SERVICE, Kind, kind_of
@@ -83,7 +84,7 @@ class Api:
         answer = await self._checked(
             _Call("apply", kind_of(obj), "PATCH", path + query, dumps(obj), APPLY_TYPE, METADATA_ONLY)
         )
-        return Applied(loads(answer.body)["metadata"], answer.status == 201)
+        return Applied(shapes.metadata(answer.body), answer.status == 201)
 
     async def apply_status(self, namespace: str, name: str, status: JsonObject, uid: str) -> JsonObject:
         """Server-side apply of an LLMService's status; the metadata that came of it.
@@ -102,8 +103,7 @@ class Api:
         call = _Call(
             "apply_status", LLM_SERVICE, "PATCH", path + query, dumps(body), APPLY_TYPE, METADATA_ONLY
         )
-        metadata: JsonObject = (await self._json(call))["metadata"]
-        return metadata
+        return shapes.metadata((await self._checked(call)).body)
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> JsonObject:
         """One object. Raises Gone, Forbidden, Transient."""
@@ -138,7 +138,7 @@ class Api:
         query: dict[str, str] = {"limit": str(page)} | _selectors(labels, fields)
         while True:
             target = f"{kind.collection(namespace)}?{urlencode(query)}"
-            found = await self._json(_Call("list", kind, "GET", target))
+            found = shapes.page(kind, (await self._checked(_Call("list", kind, "GET", target))).body)
             metadata = found["metadata"]
             yield found.pop("items") or [], str(metadata["resourceVersion"])
             if not metadata.get("continue"):
@@ -192,7 +192,7 @@ class Api:
                 first = False
             if answer.status >= 400:
                 raise error_of(answer.status, answer.body, answer.headers, f"WATCH {kind.plural}")
-            yield [loads(line) for line in answer.body.split(b"\n") if line]
+            yield [shapes.event(kind, line) for line in answer.body.split(b"\n") if line]
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
         """Delete one object of ours in the background. One that is gone already is no error.

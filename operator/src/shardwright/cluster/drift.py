@@ -13,6 +13,8 @@ itself.
 from hashlib import blake2b
 from typing import Any, Final
 
+from msgspec import Raw
+
 from shardwright.api.names import FIELD_MANAGER
 from shardwright.cluster.json import JsonObject, canonical, loads
 
@@ -25,15 +27,27 @@ def digest(value: object) -> bytes:
     return blake2b(canonical(value), digest_size=16).digest()
 
 
+def mark(metadata: JsonObject, manager: str = FIELD_MANAGER) -> bytes:
+    """16 bytes that are equal while `manager` owns the same fields, as long as the server says so alike."""
+    fields = _stated(metadata, manager)
+    return blake2b(fields, digest_size=16).digest() if isinstance(fields, Raw) else digest(fields)
+
+
 def owned_fields(live: JsonObject, manager: str = FIELD_MANAGER) -> JsonObject:
     """Find the fields that `manager` owns by apply, outside subresources; empty when it owns none."""
-    for entry in live["metadata"].get("managedFields") or ():
+    fields = _stated(live["metadata"], manager)
+    found: JsonObject = loads(fields) if isinstance(fields, Raw) else fields
+    return found
+
+
+def _stated(metadata: JsonObject, manager: str) -> Raw | JsonObject:
+    for entry in metadata.get("managedFields") or ():
         if (
             entry.get("manager") == manager
             and entry.get("operation") == "Apply"
             and not entry.get("subresource")
         ):
-            fields: JsonObject = entry.get("fieldsV1") or {}
+            fields: Raw | JsonObject = entry.get("fieldsV1") or {}
             return fields
     return {}
 

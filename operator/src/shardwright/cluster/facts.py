@@ -16,7 +16,7 @@ from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
 from shardwright.api.status import Condition
-from shardwright.cluster.drift import digest, live_digest, owned_fields
+from shardwright.cluster.drift import digest, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
 
@@ -117,12 +117,12 @@ class StatusFacts(NamedTuple):
 
 
 def child_facts(obj: JsonObject, before: ChildFacts | None = None) -> ChildFacts:
-    """Read a child, whole or as metadata only; what metadata does not tell is taken from `before`.
+    """Read a child, whole or what a watch gives of it; what that does not tell is taken from `before`.
 
     While our set of fields is the same nobody has changed a value of ours, so the digest is too.
     """
     facts = _identity(obj["kind"], obj["metadata"])
-    whole = "spec" in obj or "data" in obj or "automountServiceAccountToken" in obj
+    whole = _whole(obj)
     if before is not None and before.uid == facts.uid:
         facts = facts._replace(
             digest=before.digest if before.mark == facts.mark else b"",
@@ -131,11 +131,16 @@ def child_facts(obj: JsonObject, before: ChildFacts | None = None) -> ChildFacts
             data=before.data,
             template_digest=before.template_digest,
         )
-    if not whole:
-        return facts
-    if not facts.digest:
+    if whole and not facts.digest:
         facts = facts._replace(digest=live_digest(obj))
-    return _with_content(facts, obj)
+    return _with_content(facts, obj) if whole or "spec" in obj else facts
+
+
+def _whole(obj: JsonObject) -> bool:
+    """Whether all that we may have said is there: a watch gives metadata, and a Deployment's progress."""
+    if obj["kind"] == "Deployment":
+        return "template" in obj.get("spec", ())
+    return "spec" in obj or "data" in obj or "automountServiceAccountToken" in obj
 
 
 def written_facts(obj: JsonObject, metadata: JsonObject, digest_applied: bytes) -> ChildFacts:
@@ -153,7 +158,7 @@ def _identity(kind: str, metadata: JsonObject) -> ChildFacts:
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
         digest=b"",
-        mark=digest(owned_fields({"metadata": metadata})),
+        mark=mark(metadata),
         service=labels.get(LABEL_SERVICE, ""),
         revision=labels.get(LABEL_REVISION, ""),
         owner_uid=owner_uid,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import orjson
+import msgspec
 
 JsonObject = dict[str, Any]
 """A Kubernetes object, or a part of one."""
@@ -10,14 +10,14 @@ JsonObject = dict[str, Any]
 
 def loads(data: bytes | memoryview) -> Any:  # noqa: ANN401 -- JSON has no type before it is read
     """Parse JSON. Raises ValueError."""
-    return orjson.loads(data)
+    return msgspec.json.decode(data)
 
 
 def dumps(value: object) -> bytes:
     """Compact JSON in the order of insertion."""
-    return orjson.dumps(value)
+    return msgspec.json.encode(value)
 
 
 def canonical(value: object) -> bytes:
     """Compact JSON with sorted keys, so that equal values have equal bytes."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return msgspec.json.encode(value, order="sorted")
