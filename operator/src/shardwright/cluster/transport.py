@@ -13,13 +13,15 @@ from yarl import URL
 
 from shardwright.cluster.credentials import Credentials
 from shardwright.cluster.errors import Transient
-from shardwright.cluster.http1 import Connections
+from shardwright.cluster.http1 import Connections, encode_headers
 
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 30.0
 _CONNECTIONS: Final = 64
 """More than workers plus watches, so that a write never waits for a watch."""
 _USER_AGENT: Final = "shardwright"
+_MOST_ENCODED: Final = 64
+"""A renewed token makes new ones."""
 JSON_TYPE: Final = "application/json"
 
 
@@ -111,7 +113,16 @@ class AiohttpTransport:
         self._direct: Connections | None = None
         url = URL(self._base)
         if credentials.proxy is None and url.host and url.path in {"", "/"}:
-            self._direct = Connections(url.host, url.port or 443, self._tls, credentials.tls_server_name)
+            self._direct = Connections(
+                url.host,
+                url.port or 443,
+                self._tls,
+                credentials.tls_server_name,
+                headers={"User-Agent": _USER_AGENT},
+                timeout_s=REQUEST_TIMEOUT_S,
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+            )
+        self._encoded: dict[tuple[str | None, str, str | None], bytes] = {}
 
     async def _headers(self) -> dict[str, str]:
         token = await self._credentials.authorization()
@@ -139,16 +150,15 @@ class AiohttpTransport:
     async def _once(
         self, method: str, target: str, body: bytes | None, content_type: str, accept: str
     ) -> Response:
-        headers = await self._headers()
-        headers["Accept"] = accept
-        if body is not None:
-            headers["Content-Type"] = content_type
+        token = await self._credentials.authorization()
         try:
             if self._direct is not None:
-                headers["User-Agent"] = _USER_AGENT
-                async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                    found = await self._direct.request(method, target, headers, body, CONNECT_TIMEOUT_S)
-                return Response(*found)
+                fields = self._fields(token, accept, content_type if body is not None else None)
+                return Response(*await self._direct.request(method, target, fields, body))
+            headers = {"Authorization": token} if token else {}
+            headers["Accept"] = accept
+            if body is not None:
+                headers["Content-Type"] = content_type
             async with self._session.request(
                 method,
                 URL(self._base + target, encoded=True),
@@ -160,6 +170,18 @@ class AiohttpTransport:
                 return Response(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer(method, target, error) from error
+
+    def _fields(self, token: str | None, accept: str, content_type: str | None) -> bytes:
+        """Header fields of a request, encoded once for the few combinations there are."""
+        key = (token, accept, content_type)
+        fields = self._encoded.get(key)
+        if fields is None:
+            headers = {"Authorization": token, "Accept": accept, "Content-Type": content_type}
+            fields = encode_headers({name: value for name, value in headers.items() if value})
+            if len(self._encoded) >= _MOST_ENCODED:
+                self._encoded.clear()
+            self._encoded[key] = fields
+        return fields
 
     async def stream(
         self, target: str, *, accept: str, inactivity_s: float, gather_s: float = 0.0
