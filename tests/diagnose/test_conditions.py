@@ -205,6 +205,14 @@ def test_events_tell_each_transition_once() -> None:
     assert [e.reason for e in events(serving, other)] == ["Planned"]
 
 
+def test_more_replicas_asked_for_are_no_warning_and_a_lost_one_is() -> None:
+    serving = conditions(facts(desired_replicas=2, workloads=(load(2, desired=2),)))
+    lost = conditions(facts(desired_replicas=2, workloads=(load(1, desired=2),)))
+    asked = conditions(facts(desired_replicas=3, generation=4, workloads=(load(2, desired=3),)))
+    assert [(e.type, e.reason) for e in events(serving, lost)] == [("Warning", "NotEnoughReplicas")]
+    assert [(e.type, e.reason) for e in events(serving, asked)] == [("Normal", "NotEnoughReplicas")]
+
+
 def test_status_is_whole_and_reads_back() -> None:
     report = status(
         facts(desired_replicas=3, workloads=(load(2, desired=3), load(0, desired=0, revision="cccccccc")))

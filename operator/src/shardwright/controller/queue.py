@@ -69,6 +69,11 @@ class WorkQueue(Generic[K]):
         return len(self._processing)
 
     @property
+    def alone(self) -> bool:
+        """Whether nothing is ready and at most one key is being worked on."""
+        return not self._since and len(self._processing) <= 1
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is ready or being worked on; delayed keys may wait."""
         return not self._since and not self._processing

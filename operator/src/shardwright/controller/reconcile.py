@@ -30,7 +30,9 @@ _LOG = logging.getLogger(__name__)
 RESYNC_S: Final = 600.0
 _RESYNC_JITTER: Final = 0.2
 REPORT_S: Final = 1.0
-"""How long the report of what was written waits when other services still wait for their children."""
+LONGEST_REPORT_S: Final = 3.0
+"""A report waits in steps, and so long at most, while other services may still wait for their children: those
+come first, and what is reported later has settled further."""
 INVALID_S: Final = 1800.0
 """How long a child that the API server called invalid is not offered again: its policies may have changed."""
 RECHECK_S: Final = 30.0
@@ -64,6 +66,8 @@ class Reconciler:
     """What was rendered last: its signature, and the digest of each child."""
     _refused: dict[ServiceKey, tuple[int, float, Problem]] = field(default_factory=dict)
     """What the API server said of a child that it refused: of which generation, and until when it counts."""
+    _unreported: dict[ServiceKey, float] = field(default_factory=dict)
+    """Since when a report waits."""
 
     async def reconcile(self, key: ServiceKey) -> Result:
         """Bring one service to what it should be. Raises ClusterError when that has to be tried again."""
@@ -85,6 +89,7 @@ class Reconciler:
         """Forget a service that is gone."""
         self._rendered.pop(key, None)
         self._refused.pop(key, None)
+        self._unreported.pop(key, None)
         self.planning.forget(key, entry.uid)
         self.reporter.forget(entry.uid)
         self.reporter.recorder.forget(entry.uid)
@@ -112,13 +117,23 @@ class Reconciler:
         if live is None or live.generation != entry.generation:
             return _later()
         after.entry = live
-        if outcome.written and len(self.dispatch.queue):
-            return _later(REPORT_S)  # others wait for their children; the report comes after those
+        if self._report_later(entry.key, written=outcome.written > 0):
+            return _later(REPORT_S)
         wait = await self.reporter.report(after, work, conflicts=outcome.conflicts, refused=refused)
         passing = any(problem.reason is not Reason.POD_TEMPLATE_REFUSED for problem in refused)
         if outcome.conflicts or passing or any(problem.blocking for problem in proposal.problems):
             self.dispatch.recheck(entry.key, RECHECK_S)
         return _later(wait)
+
+    def _report_later(self, key: ServiceKey, *, written: bool) -> bool:
+        """Whether the children of others come before this report."""
+        queue = self.dispatch.queue
+        now = self.clock()
+        since = self._unreported.setdefault(key, now)
+        if (len(queue) or (written and not queue.alone)) and now - since < LONGEST_REPORT_S:
+            return True
+        del self._unreported[key]
+        return False
 
     def _decide(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> tuple[Situation, Work]:
         """Claim what is wanted now, and decide what to do with what is granted."""

@@ -52,7 +52,7 @@ def events(previous: Sequence[Condition], current: Sequence[Condition]) -> tuple
     before = {condition.type: condition for condition in previous}
     after = {condition.type: condition for condition in current}
     pairs = ((before.get(kind.value), after.get(kind.value)) for kind in TOLD)
-    return tuple(_event(new) for old, new in pairs if new is not None and _is_news(old, new))
+    return tuple(_event(old, new) for old, new in pairs if new is not None and _is_news(old, new))
 
 
 def _is_news(old: Condition | None, new: Condition) -> bool:
@@ -75,8 +75,14 @@ def _expected(condition: Condition) -> bool:
     return condition.reason in _EXPECTED
 
 
-def _event(condition: Condition) -> Event:
-    fine = _good(condition) or _expected(condition)
+def _asked_for(old: Condition | None, new: Condition) -> bool:
+    """Whether more replicas are awaited since a new generation asks for them: none was lost."""
+    newer = old is None or old.observed_generation != new.observed_generation
+    return newer and new.reason == Reason.NOT_ENOUGH_REPLICAS
+
+
+def _event(old: Condition | None, condition: Condition) -> Event:
+    fine = _good(condition) or _expected(condition) or _asked_for(old, condition)
     return Event(
         type="Normal" if fine else "Warning",
         reason=condition.reason,
