@@ -1,8 +1,7 @@
 """Where replicas have room now, who holds the rest, and that equal questions are answered once."""
 
-from planner.plan_support import A6000, H100, LLAMA_8B, LLAMA_70B, decide, products, request, shapes
+from planner.plan_support import A6000, H100, LLAMA_8B, LLAMA_70B, decide, products, shapes
 from shardwright.api.pool import PoolSpec
-from shardwright.planner.cache import PlanCache
 from shardwright.planner.explain import text
 from shardwright.planner.placement import nodes_of, place
 from shardwright.topology.facts import node_facts, pod_facts
@@ -61,20 +60,6 @@ def test_bridged_pairs_stay_off_larger_nodes():
     plan = decide("Qwen/Qwen3-32B", found, pool=pairs, parallelism={"tensor": 2, "pipeline": 1})
     assert (plan.within_island, plan.most_node_gpus) == (True, 2)
     assert nodes_of(plan, found) == ("two",)
-
-
-def test_equal_questions_are_planned_once_and_share_their_nodes():
-    cache, nodes = PlanCache(most=2), shapes((H100, 8, 3))
-    first = cache.plan(request(LLAMA_70B, nodes, model={"servedName": "a"}))
-    again = cache.plan(request(LLAMA_70B, nodes, model={"servedName": "b"}))
-    assert again is first
-    assert cache.misses == 1
-    assert cache.nodes(first, nodes) is cache.nodes(again, nodes)
-    cache.plan(request(LLAMA_70B, nodes, pool={"maxGPUs": 8}))
-    cache.plan(request(LLAMA_70B, shapes((H100, 4))))
-    assert cache.misses == 3
-    cache.plan(request(LLAMA_70B, nodes))  # pushed out by the two before
-    assert cache.misses == 4
 
 
 def test_the_digest_follows_what_a_decision_depends_on():

@@ -105,7 +105,6 @@ class CandidateReason(StrEnum):
     NOT_PINNED = "NotPinned"
     MEMORY_UNKNOWN = "MemoryUnknown"
     NEEDS_MULTI_NODE = "NeedsMultiNode"
-    NO_ROOM_NOW = "NoRoomNow"
     UNVALIDATED = "Unvalidated"
     CONTEXT_TOO_LONG = "ContextTooLong"
     DRIVER_TOO_OLD = "DriverTooOld"
@@ -157,9 +156,6 @@ CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
         CandidateReason.NEEDS_MULTI_NODE: (
             "One replica would span nodes, which this version cannot run yet; a larger GPU or a quantized "
             "variant would avoid it."
-        ),
-        CandidateReason.NO_ROOM_NOW: (
-            "It fits in principle, but the GPUs are taken now; free some or add a node."
         ),
         CandidateReason.UNVALIDATED: (
             "No measurement covers it, and its predicted gain is too small to prefer it to a covered "
