@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import aiohttp
 import msgspec
@@ -19,6 +19,51 @@ import yaml
 
 Json = Any
 IN_FLIGHT = 32
+
+
+class _Metadata(TypedDict, total=False):
+    name: str
+    namespace: str
+    generation: int
+    resourceVersion: str
+    labels: dict[str, str]
+
+
+class _Spec(TypedDict, total=False):
+    replicas: int
+
+
+class _Condition(TypedDict):
+    type: str
+    status: str
+    reason: str
+
+
+class _Status(TypedDict, total=False):
+    observedGeneration: int
+    readyReplicas: int
+    conditions: list[_Condition]
+
+
+class _Seen(TypedDict, total=False):
+    """What the watches of the benchmark read of an LLMService or a Deployment; the rest is not decoded."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status
+
+
+class _Event(TypedDict):
+    type: str
+    object: _Seen
+
+
+class _List(TypedDict):
+    metadata: _Metadata
+    items: list[_Seen]
+
+
+_EVENTS, _LISTS = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_List)
 _CREATED = {"Node": "/api/v1/nodes", "Namespace": "/api/v1/namespaces"}
 
 
@@ -62,17 +107,24 @@ class Client:
         self, method: str, path: str, body: Json = None, content_type: str = "application/json"
     ) -> Json:
         """Send one request; an error status raises with the server's answer."""
+        return msgspec.json.decode(await self._send(method, path, body, content_type))
+
+    async def _send(self, method: str, path: str, body: Json, content_type: str) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type}
         async with self.session.request(method, self._server + path, data=data, headers=headers) as response:
             text = await response.read()
             if response.status >= 400:
                 raise RuntimeError(f"{method} {path}: {response.status}: {text[:400].decode()}")
-            return msgspec.json.decode(text)
+            return text
 
     async def get(self, path: str) -> Json:
         """Read an object or a list."""
         return await self.request("GET", path)
+
+    async def list(self, path: str) -> Json:
+        """Read what the watches need of all objects of a collection."""
+        return _LISTS.decode(await self._send("GET", path, None, "application/json"))
 
     async def merge(self, path: str, body: Json) -> Json:
         """JSON merge patch."""
@@ -87,7 +139,7 @@ class Client:
         await in_parallel(functools.partial(self.create, each) for each in manifests)
 
     async def watch(self, path: str, resource_version: str) -> AsyncIterator[Json]:
-        """Yield the events of one watch until the server ends it."""
+        """Yield the events of one watch, as far as they are read, until the server ends it."""
         query = f"watch=1&resourceVersion={resource_version}&allowWatchBookmarks=false&timeoutSeconds=3600"
         joined = f"{self._server}{path}{'&' if '?' in path else '?'}{query}"
         async with self.session.get(joined) as response:
@@ -96,7 +148,7 @@ class Client:
                 # Objects are larger than aiohttp's limit of a line.
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    yield msgspec.json.decode(line)
+                    yield _EVENTS.decode(line)
 
 
 async def in_parallel(jobs: Iterable[Callable[[], Awaitable[object]]]) -> None:

@@ -94,7 +94,7 @@ class Watcher(Generic[Fact]):
                 await asyncio.sleep(0.1)
 
     async def _list(self) -> str:
-        answer = await self._client.get(self._path)
+        answer = await self._client.list(self._path)
         arrived = time.monotonic()
         fresh = {self._key(item): Seen(self._reduce(item), arrived) for item in answer["items"]}
         for key in self.seen.keys() - fresh.keys():

@@ -8,7 +8,7 @@ timer a second for all. `docs/adr/0005-transport.md` has the measurements.
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from shardwright.cluster.answer import Answer, AnswerReader
 
@@ -75,8 +75,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.BaseProtocol."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # of a stream, whatever loop made it
         self.usable = True
 
     def data_received(self, data: bytes) -> None:

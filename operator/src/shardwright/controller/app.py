@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 import kopf
+import uvloop
 
 from shardwright.api.llmservice import GROUP, PLURAL
 from shardwright.cluster.api import Api
@@ -58,7 +59,7 @@ T = TypeVar("T")
 def run(options: Options) -> int:
     """Run the operator until SIGTERM or SIGINT; the exit code."""
     logs.configure(options.log_format, options.log_level)
-    return asyncio.run(_run(options))
+    return uvloop.run(_run(options))
 
 
 async def _run(options: Options) -> int:
