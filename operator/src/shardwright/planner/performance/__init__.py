@@ -1,0 +1,1 @@
+"""How fast one replica serves: TTFT, TPOT and throughput of an arrangement at a load, before it runs."""

@@ -1,0 +1,213 @@
+"""How many requests run at a load, and what each of them then sees.
+
+Decides the batch: given in a closed loop, the fixed point of arrivals and time in an open one, at most what
+slots and KV cache hold. Never decides whether that is fast enough.
+
+Monotone by construction: every term grows with the batch, and the batch grows more slowly than the time it
+takes (each term's elasticity is at most one), so that one batch belongs to a rate and both grow together.
+"""
+
+from dataclasses import dataclass
+from math import inf, sqrt
+
+from shardwright.planner.performance.decode import Step, decode_step
+from shardwright.planner.performance.prefill import Prefill, prefill
+from shardwright.planner.performance.speed import Speed
+from shardwright.planner.performance.types import PerformanceRequest
+
+MS = 1000.0
+TOLERANCE = 1e-9
+STEPS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One arrangement with one kind of request, before a load is put on it."""
+
+    speed: Speed
+    prompt: Prefill
+    input_tokens: float
+    output_tokens: float
+    slots: float
+    """Requests that run at once, at most."""
+    closed: bool
+
+    @property
+    def context_tokens(self) -> float:
+        """Behind a running request, on average over its life."""
+        return self.input_tokens + self.output_tokens / 2
+
+    @property
+    def work_ms(self) -> float:
+        """What one prompt takes from the others: of one pipeline stage."""
+        return self.prompt.gpu_ms / self.speed.pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """What a request sees while `running` are decoded, ms; without waiting for a slot."""
+
+    running: float
+    rate_per_ms: float
+    step: Step
+    interference_ms: float
+    step_wait_ms: float
+    queue_ms: float
+    ttft_ms: float
+    tpot_ms: float
+
+    def lifetime_ms(self, output_tokens: float) -> float:
+        """From arrival to the last token."""
+        return self.ttft_ms + self.tpot_ms * (output_tokens - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The state an engine settles in under a load."""
+
+    at: Running
+    slots_ms: float
+    """Waiting for a slot; infinite when arrivals are more than is served."""
+    saturated: bool
+    utilisation: float
+
+
+def engine_of(request: PerformanceRequest, speed: Speed) -> Engine:
+    """Return the engine for the request's lengths."""
+    return Engine(
+        speed=speed,
+        prompt=prefill(
+            speed, request.input_tokens, request.shared_prefix_tokens, request.max_num_batched_tokens
+        ),
+        input_tokens=request.input_tokens,
+        output_tokens=request.output_tokens,
+        slots=slots(request),
+        closed=request.concurrency is not None,
+    )
+
+
+def slots(request: PerformanceRequest) -> float:
+    """Return how many requests run at once: by max-num-seqs and by the KV cache, at least one.
+
+    A running request holds its own input and, on average, half of its output; a shared prefix is held once.
+    """
+    ranks = request.parallelism.data
+    most = float(request.max_num_seqs)
+    if request.kv_capacity_tokens is not None:
+        held = request.input_tokens - request.shared_prefix_tokens + request.output_tokens / 2
+        most = min(most, (request.kv_capacity_tokens - request.shared_prefix_tokens) / held)
+    return max(1.0, most * ranks)
+
+
+def run(engine: Engine, running: float, rate_per_ms: float | None = None) -> Running:
+    """Return what requests see while `running` are decoded.
+
+    Closed loop: a request sees its peers' prefills once in its life, and of those that end together with its
+    predecessor half before its own. Open loop: arrivals are random, a request sees as many others as run on
+    average, and its prefill waits as in M/D/1: work x rho / 2 (1 - rho), bounded.
+    """
+    speed = engine.speed
+    step = decode_step(speed, running, engine.context_tokens)
+    others = running / speed.data
+    if engine.closed:
+        others = others - 1.0 if others > 1.0 else 0.0
+    busy = min(1.0, others)
+    work = engine.work_ms
+    interference = speed.interference_share * others * work / engine.output_tokens
+    step_ms = step.total_ms
+    waiting = busy * step_ms * (0.5 + engine.prompt.chunks - 1)
+    own = speed.request_ms + engine.prompt.total_ms + waiting + speed.launch_ms + speed.sequence_ms
+    tpot = step_ms + interference
+    if engine.closed:
+        queue = speed.burst_share * others * work / 2
+        rate = running / (own + queue + tpot * (engine.output_tokens - 1))
+    else:
+        life = own + tpot * (engine.output_tokens - 1)
+        rate = rate_per_ms if rate_per_ms is not None else _rate(engine, running, life)
+        queue = _queue_ms(engine, rate)
+    return Running(
+        running=running,
+        rate_per_ms=rate,
+        step=step,
+        interference_ms=interference,
+        step_wait_ms=waiting,
+        queue_ms=queue,
+        ttft_ms=own + queue,
+        tpot_ms=tpot,
+    )
+
+
+def settle(engine: Engine, request: PerformanceRequest) -> Settled:
+    """Return the state under the request's load."""
+    full = run(engine, engine.slots)
+    if request.concurrency is not None:
+        wanted = request.concurrency
+        if wanted <= engine.slots:
+            at = run(engine, wanted)
+            return Settled(at=at, slots_ms=0.0, saturated=False, utilisation=_share(at, full))
+        waiting = (wanted - engine.slots) / full.rate_per_ms
+        return Settled(at=full, slots_ms=waiting, saturated=True, utilisation=1.0)
+    assert request.rate_per_s is not None
+    rate = request.rate_per_s / MS
+    if rate >= full.rate_per_ms:
+        return Settled(at=full, slots_ms=inf, saturated=True, utilisation=1.0)
+    at = _open(engine, rate)
+    return Settled(at=at, slots_ms=0.0, saturated=False, utilisation=_share(at, full))
+
+
+def _share(at: Running, full: Running) -> float:
+    return min(1.0, at.rate_per_ms / full.rate_per_ms)
+
+
+def _open(engine: Engine, rate: float) -> Running:
+    """Return the state in which as many requests run as arrive in the time each takes.
+
+    Solves rate x life(B) = B by secants inside a bracket (Illinois).
+    """
+    low = run(engine, 0.0, rate)
+    low_x, low_y = 0.0, rate * low.lifetime_ms(engine.output_tokens)
+    high_x = engine.slots
+    high_y = rate * run(engine, high_x, rate).lifetime_ms(engine.output_tokens) - high_x
+    at, side = low, 0
+    for _ in range(STEPS):
+        x = (low_x * high_y - high_x * low_y) / (high_y - low_y) if high_y < 0 else high_x
+        at = run(engine, x, rate)
+        y = rate * at.lifetime_ms(engine.output_tokens) - x
+        if abs(y) <= TOLERANCE * (1.0 + x) or high_y >= 0:
+            break
+        if y > 0:
+            low_x, low_y = x, y
+            high_y = high_y / 2 if side > 0 else high_y
+            side = 1
+        else:
+            high_x, high_y = x, y
+            low_y = low_y / 2 if side < 0 else low_y
+            side = -1
+    return at
+
+
+def _queue_ms(engine: Engine, rate: float) -> float:
+    """Return the wait of M/D/1 for a prefill, its factor bounded."""
+    rho = rate * engine.work_ms / engine.speed.data
+    factor = engine.speed.queue_limit
+    if rho < 1.0:
+        factor = min(factor, 1.0 / (1.0 - rho))
+    return 0.5 * engine.work_ms * rho * factor
+
+
+def _rate(engine: Engine, running: float, life: float) -> float:
+    """Return the arrivals for each ms that keep `running` requests going, of which each takes `life` + queue.
+
+    rate x (life + work x rho / 2 (1 - rho)) = running, rho = rate x work / ranks, is a quadratic equation; as
+    is the one where the factor is at its bound.
+    """
+    work, ranks, limit = engine.work_ms, engine.speed.data, engine.speed.queue_limit
+    share = work / ranks
+    a = share * (life - work / 2)
+    b = life + running * share
+    root = sqrt(max(0.0, b * b - 4 * a * running))
+    rate = 2 * running / (b + root)
+    if rate * share <= 1.0 - 1.0 / limit:
+        return rate
+    steep = 0.5 * work * share * limit
+    return 2 * running / (life + sqrt(life * life + 4 * steep * running))
