@@ -26,6 +26,7 @@ INACTIVITY_S: Final = 100.0
 the cacher of k8s.io/apiserver, with a jitter of a quarter)."""
 HEARTBEAT_LIMIT_S: Final = 240.0
 """A watch without a sign of life for this long is dead. During an outage each new attempt is one."""
+TOO_MANY_REQUESTS: Final = 429
 _FIRST_BACKOFF_S: Final = 0.1
 _LAST_BACKOFF_S: Final = 1.5
 
@@ -98,6 +99,11 @@ class Watch:
                 self._version = ""
                 await self._pause(gone, quiet=gone.status == 410)
             except ClusterError as error:
+                if error.status == TOO_MANY_REQUESTS:
+                    # The server is back but still fills its cache of this kind, which for a custom resource
+                    # takes seconds. A list is answered without that cache.
+                    self._version = ""
+                    self._failures = 0
                 await self._pause(error)
             except Exception:  # noqa: BLE001 -- a watch must outlive any fault, and says so
                 _LOG.exception("watch failed kind=%s", self.kind.plural)

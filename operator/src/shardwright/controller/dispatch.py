@@ -5,6 +5,7 @@ step with nodes and pods.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,6 +25,12 @@ CHILD_S: Final = 0.02
 NODES_S: Final = 0.2
 SETTLE_S: Final = 0.05
 EXPIRY_S: Final = 30.0
+BURST: Final = 4
+"""Spec changes within BURST_S that are worked on at once; more are a burst."""
+BURST_S: Final = 0.25
+"""A burst is read to its end, which is so long without a change, before its children are written: otherwise
+the other controllers' work on the first of them delays the API server's answers to the rest."""
+LONGEST_BURST_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -41,6 +48,12 @@ class Dispatch:
     """Services without a plan or without all their places: more room or another node may help them."""
     started: bool = False
     _rechecks: set[ServiceKey] = field(default_factory=set)
+    _changes: deque[float] = field(default_factory=lambda: deque(maxlen=BURST))
+    """When the last specs changed."""
+    _burst: dict[ServiceKey, None] = field(default_factory=dict)
+    """Services of a burst that is being read."""
+    _burst_end: asyncio.TimerHandle | None = None
+    _burst_latest: float = 0.0
     _settling: asyncio.TimerHandle | None = None
     _replanning: asyncio.TimerHandle | None = None
 
@@ -65,7 +78,32 @@ class Dispatch:
             return
         if before.generation != after.generation or before.spec_digest != after.spec_digest:
             self.undecided.add(key)
+            if self._in_burst(key):
+                return
         self.queue.add(key)
+
+    def _in_burst(self, key: ServiceKey) -> bool:
+        """Take note of a spec change; whether it waits for those that come with it."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        crowded = len(self._changes) == BURST and now - self._changes[0] < BURST_S
+        self._changes.append(now)
+        if not crowded:
+            return False
+        if self._burst_end is None:
+            self._burst_latest = now + LONGEST_BURST_S
+        else:
+            self._burst_end.cancel()
+        self._burst[key] = None
+        self._burst_end = loop.call_at(min(now + BURST_S, self._burst_latest), self._release)
+        return True
+
+    def _release(self) -> None:
+        """Work on a burst."""
+        self._burst_end = None
+        keys, self._burst = self._burst, {}
+        for key in keys:
+            self.queue.add(key)
 
     def node_changed(self, before: NodeFacts | None, after: NodeFacts | None) -> None:
         """See Listener."""
