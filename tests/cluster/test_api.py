@@ -310,6 +310,18 @@ async def test_faults_are_waited_out(watch):
     assert watching.lists == 1
 
 
+async def test_a_watch_that_the_server_cannot_open_yet_lists_meanwhile(watch):
+    script, watching, sink = watch
+    script.say(200, listing(10, thing("a", 9)))
+    script.say(429)
+    script.say(200, listing(12, thing("a", 9), thing("b", 11)))
+    script.stream(hang=True)
+    await eventually(lambda: set(sink.held) == {("n", "a"), ("n", "b")})
+    assert watching.lists == 2
+    await eventually(lambda: len(script.asked) == 4)
+    assert "resourceVersion=12" in script.asked[3][1]
+
+
 async def test_an_object_that_cannot_be_read_does_not_stop_the_watch(watch, caplog):
     script, _, sink = watch
     script.say(200, listing(10))

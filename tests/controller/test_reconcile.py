@@ -11,6 +11,7 @@ from harness import nodes
 from shardwright.api.llmservice import ServiceKey
 from shardwright.cluster.api import Applied
 from shardwright.cluster.errors import Conflict, Forbidden, Invalid, Transient
+from shardwright.controller.dispatch import BURST, BURST_S
 from shardwright.controller.options import Options
 from shardwright.controller.parts import Parts
 from shardwright.controller.reconcile import INVALID_S, RECHECK_S
@@ -396,6 +397,36 @@ async def test_where_secrets_may_not_be_read_nothing_is_called_missing(fake):
     )
     await asyncio.sleep(3)
     assert fake.condition("chat", "Placed")[0] == "True"
+
+
+async def test_a_burst_of_changes_is_read_to_its_end_and_one_change_is_not_kept_waiting(fake):
+    for index in range(10):
+        fake.node(f"n{index}")
+    names = [f"s{index}" for index in range(20)]
+    for name in names:
+        fake.put(name)
+    await asyncio.sleep(10)
+    fake.log.clear()
+    fake.put("s0", scaling={"minReplicas": 2, "maxReplicas": 2})
+    await asyncio.sleep(0.01)
+    assert [entry for entry in fake.log if entry.startswith("apply")] == [
+        next(entry for entry in fake.log if entry.startswith("apply Deployment/s0-"))
+    ]
+    await asyncio.sleep(5)
+    fake.log.clear()
+    for name in names[1:]:
+        fake.put(name, scaling={"minReplicas": 2, "maxReplicas": 2})
+        await asyncio.sleep(0.05)
+    early = [entry for entry in fake.log if entry.startswith("apply")]
+    assert len(early) == BURST, "the first few were no burst yet, and the rest came within one second"
+    await asyncio.sleep(BURST_S)
+    assert len([entry for entry in fake.log if entry.startswith("apply")]) == 19
+    # A stream of changes without a pause is worked on all the same.
+    fake.log.clear()
+    for turn in range(60):
+        fake.put(names[turn % 20], scaling={"minReplicas": 1 + turn // 20 % 2, "maxReplicas": 2})
+        await asyncio.sleep(0.05)
+    assert len([entry for entry in fake.log if entry.startswith("apply")]) > 20
 
 
 async def test_overload_is_waited_out_and_nothing_is_written_twice(fake):
