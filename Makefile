@@ -8,7 +8,7 @@ export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
 .PHONY: help deps binaries cluster cluster-down demo test test-unit test-cluster lint generate check-generated \
-        bench-scale accuracy-memory lock clean
+        bench-scale accuracy accuracy-memory fit lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -55,6 +55,12 @@ bench-scale: $(STAMP)  ## 1000 services on the real API server, as JSON
 
 accuracy-memory: $(STAMP)  ## memory model against measured vLLM starts
 	@$(BIN)/python benchmarks/memory_accuracy.py
+
+accuracy: $(STAMP)  ## latency model against measured serving rows, held out; fails under its bar
+	@$(BIN)/python benchmarks/serving_accuracy.py
+
+fit: $(STAMP)  ## refit the latency model's constants and report their errors (writes nothing)
+	@$(BIN)/python benchmarks/fit_performance.py
 
 generate: $(STAMP)  ## CRD, API reference and reasons from the models
 	@$(BIN)/python -m shardwright.cli.docs

@@ -55,7 +55,7 @@ def test_names_mean_the_product(name, label):
 
 def test_all_products_are_known_by_label_and_short_name():
     products = {product.label: product for product in load_products().values()}
-    assert len(products) == 39
+    assert len(products) == 40
     assert all(find_product(product.short_name) is product for product in products.values())
     assert all(product.source for product in products.values())
 

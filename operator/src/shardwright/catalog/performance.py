@@ -49,8 +49,8 @@ class PerformanceConstants:
     """Launching the kernels of one layer in prefill, outside the captured graphs."""
     prefill_layer_ranks_ms: float
     """The same on top with more than one tensor rank."""
-    prefill_layer_experts_ms: float
-    """The same on top for a layer with experts."""
+    prefill_routing_ms: float
+    """The same on top, for each layer with experts and each expert of a token."""
     burst_share: float
     """In a closed loop: peers that arrive in the same moment, as a share of all."""
     old_engine_factor: float

@@ -16,7 +16,7 @@ from shardwright.planner.performance.speed import Speed
 from shardwright.planner.performance.types import PerformanceRequest
 
 MS = 1000.0
-TOLERANCE = 1e-9
+TOLERANCE = 1e-8
 STEPS = 60
 
 
@@ -26,21 +26,14 @@ class Engine:
 
     speed: Speed
     prompt: Prefill
-    input_tokens: float
     output_tokens: float
     slots: float
     """Requests that run at once, at most."""
     closed: bool
-
-    @property
-    def context_tokens(self) -> float:
-        """Behind a running request, on average over its life."""
-        return self.input_tokens + self.output_tokens / 2
-
-    @property
-    def work_ms(self) -> float:
-        """What one prompt takes from the others: of one pipeline stage."""
-        return self.prompt.gpu_ms / self.speed.pipeline
+    context_tokens: float
+    """Behind a running request, on average over its life."""
+    work_ms: float
+    """What one prompt takes from the others: of one pipeline stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +67,17 @@ class Settled:
 
 def engine_of(request: PerformanceRequest, speed: Speed) -> Engine:
     """Return the engine for the request's lengths."""
+    prompt = prefill(
+        speed, request.input_tokens, request.shared_prefix_tokens, request.max_num_batched_tokens
+    )
     return Engine(
         speed=speed,
-        prompt=prefill(
-            speed, request.input_tokens, request.shared_prefix_tokens, request.max_num_batched_tokens
-        ),
-        input_tokens=request.input_tokens,
+        prompt=prompt,
         output_tokens=request.output_tokens,
         slots=slots(request),
         closed=request.concurrency is not None,
+        context_tokens=request.input_tokens + request.output_tokens / 2,
+        work_ms=prompt.gpu_ms / speed.pipeline,
     )
 
 
@@ -162,27 +157,26 @@ def _share(at: Running, full: Running) -> float:
 def _open(engine: Engine, rate: float) -> Running:
     """Return the state in which as many requests run as arrive in the time each takes.
 
-    Solves rate x life(B) = B by secants inside a bracket (Illinois).
+    Solves rate x life(B) = B by secants inside a bracket. There is one solution below the slots, as the rate
+    is below what the full engine serves.
     """
-    low = run(engine, 0.0, rate)
-    low_x, low_y = 0.0, rate * low.lifetime_ms(engine.output_tokens)
-    high_x = engine.slots
-    high_y = rate * run(engine, high_x, rate).lifetime_ms(engine.output_tokens) - high_x
-    at, side = low, 0
+    low, high = 0.0, engine.slots
+    before_x, before_y = 0.0, rate * run(engine, 0.0, rate).lifetime_ms(engine.output_tokens)
+    x = min(before_y, high)
     for _ in range(STEPS):
-        x = (low_x * high_y - high_x * low_y) / (high_y - low_y) if high_y < 0 else high_x
         at = run(engine, x, rate)
         y = rate * at.lifetime_ms(engine.output_tokens) - x
-        if abs(y) <= TOLERANCE * (1.0 + x) or high_y >= 0:
+        if abs(y) <= TOLERANCE * (1.0 + x):
             break
         if y > 0:
-            low_x, low_y = x, y
-            high_y = high_y / 2 if side > 0 else high_y
-            side = 1
+            low = x
         else:
-            high_x, high_y = x, y
-            low_y = low_y / 2 if side < 0 else low_y
-            side = -1
+            high = x
+        fall = (before_y - y) / (x - before_x)
+        before_x, before_y = x, y
+        x = x + y / fall if fall > 0 else high
+        if not low < x < high:
+            x = (low + high) / 2
     return at
 
 

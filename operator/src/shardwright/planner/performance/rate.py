@@ -18,7 +18,7 @@ from shardwright.planner.performance.types import PerformanceRequest, Prediction
 DEFAULT_MARGIN = 1.15
 """Predictions are multiplied by it before they are held against a target. With the model held out it keeps
 broken targets at the figures of `docs/performance-model.md`."""
-HALVINGS = 24
+HALVINGS = 20
 LONG_PERCENTILE = 95
 """From this percentile on, TTFT is judged at the p95 input as well."""
 

@@ -98,7 +98,7 @@ def speed_of(found: Work, request: PerformanceRequest, constants: PerformanceCon
         sequence_ms=old * c.sequence_ms,
         request_ms=c.request_ms,
         prefill_launch_ms=(c.prefill_layer_ms + many) * found.layers
-        + c.prefill_layer_experts_ms * found.sparse_layers,
+        + c.prefill_routing_ms * top_k * found.sparse_layers,
         interference_share=c.interference_share,
         burst_share=c.burst_share,
         overlap_exponent=c.overlap_exponent,

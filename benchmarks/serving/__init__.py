@@ -1,0 +1,1 @@
+"""Judging the latency model by measured serving rows."""
