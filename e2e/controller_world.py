@@ -5,7 +5,7 @@ It decides nothing about the operator: it applies, reads and waits.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness import nodes
@@ -138,10 +138,21 @@ class World:
     def deployments(self, name: str) -> list[Json]:
         return [item for (kind, _), item in self.children(name).items() if kind == "Deployment"]
 
-    def stays(self, what: Callable[[], object], seconds: float = 2.0) -> None:
-        before = what()
-        time.sleep(seconds)
-        assert what() == before
+    def at_rest(self, quiet_s: float = 3.0, timeout_s: float = 40.0) -> dict[tuple[str, str], str]:
+        """Versions of all objects once none has changed for a while.
+
+        Controllers of Kubernetes write statuses after a service is Ready, later on a busy machine; an operator that
+        goes on writing never comes to rest.
+        """
+        deadline = time.monotonic() + timeout_s
+        before, since = self.versions(), time.monotonic()
+        while time.monotonic() - since < quiet_s:
+            assert time.monotonic() < deadline, f"still being written: {before}"
+            time.sleep(0.25)
+            now = self.versions()
+            if now != before:
+                before, since = now, time.monotonic()
+        return before
 
 
 @contextlib.contextmanager

@@ -50,13 +50,11 @@ def test_kubectl_diff_is_empty_and_kubectl_apply_again_changes_nothing(world: Wo
     world.cluster.kubectl("apply", "-f", "-", stdin=text)
     world.ready("chat")
     world.ready("applied")
-    time.sleep(4)
-    before = world.versions()
+    before = world.at_rest()
     assert world.cluster.kubectl("diff", "-f", "-", stdin=text) == ""
     world.cluster.kubectl("apply", "-f", "-", stdin=text)
     world.apply(world.service("applied", replicas=1))
-    world.stays(world.versions)
-    assert world.versions() == before
+    assert world.at_rest() == before
 
 
 def test_after_an_upgrade_neither_scale_nor_a_bound_moves_a_pod(world: World, tmp_path: Path) -> None:
@@ -65,8 +63,7 @@ def test_after_an_upgrade_neither_scale_nor_a_bound_moves_a_pod(world: World, tm
     world.apply(world.service("auto"))
     world.ready("chat")
     world.ready("auto")
-    time.sleep(4)
-    before, pods = world.versions(), uids(world)
+    before, pods = world.at_rest(), uids(world)
     world.operator.stop()
     (tmp_path / "sitecustomize.py").write_text(
         "import shardwright.render.digest as d\nd.TEMPLATE_VERSION = 99\n"
@@ -102,7 +99,7 @@ def test_scale_to_zero_and_back(world: World) -> None:
     world.until("chat", "Available", "False", "ScaledToZero")
     wait_until(lambda: not uids(world), "no pod")
     assert world.cluster.api.get(scale)["status"]["replicas"] == 0
-    world.stays(world.versions)
+    world.at_rest()
     world.cluster.api.merge(scale, {"spec": {"replicas": 3}})
     world.ready("chat")
     assert len(uids(world)) == 3
@@ -193,8 +190,7 @@ def test_a_crash_between_writes_is_made_good(world: World, delay_s: float) -> No
         world.ready(name, timeout_s=60)
     assert len(world.pods()) == 12
     assert len(world.children()) == 6 * 12
-    time.sleep(4)
-    world.stays(world.versions)
+    world.at_rest()
 
 
 def test_room_goes_by_priority_and_then_by_age(world: World) -> None:
