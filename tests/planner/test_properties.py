@@ -204,7 +204,7 @@ def check(asked, decision, candidate):
         if reason in FITS:
             assert isinstance(again, Plan)
             assert again.parallelism == split
-            better(asked, decision, candidate)
+            better(asked, decision, candidate, again)
         elif reason == "BeyondIsland" and isinstance(again, Plan):
             assert not again.within_island  # it fits, over PCIe
         elif reason == "KVTooSmall" and isinstance(again, Plan):
@@ -219,12 +219,13 @@ def check(asked, decision, candidate):
             assert not isinstance(again, Plan)
 
 
-def better(asked, decision, candidate):
+def better(asked, decision, candidate, again):
     """Whatever fits and lost, lost to something at least as good by the rule that it names."""
     price = asked.products[candidate.product].price_per_gpu_hour
     winner = decision.product.price_per_gpu_hour
     ours, theirs = candidate.parallelism.gpus, decision.parallelism.gpus
-    dearer = ours * price > theirs * winner if price and winner else ours > theirs
+    own, other = ours * again.replicas, theirs * decision.replicas
+    dearer = own * price > other * winner if price and winner else own > other
     match candidate.reason.value:
         case "CostsMore":
             assert dearer

@@ -69,8 +69,9 @@ CHANGES: list[tuple[str, Any, Side]] = [
     ("workload", {"profile": "Voice"}, Side.ARRANGEMENT),
     ("workload", {"requestsPerMinute": 60}, Side.ARRANGEMENT),
     ("slo.ttft.milliseconds", 1001, Side.TEMPLATE),
-    ("slo.ttft.percentile", 99, Side.NEITHER),
-    ("slo.optimizeFor", "Latency", Side.NEITHER),
+    ("slo.ttft.percentile", 99, Side.ARRANGEMENT),
+    ("slo.optimizeFor", "Latency", Side.ARRANGEMENT),
+    ("slo.optimizeFor", "Cost", Side.NEITHER),
     ("availability", {"surviveNodeLoss": True}, Side.TEMPLATE),
     ("pool.maxGPUs", 4, Side.ARRANGEMENT),
     ("pool.nodeSelector", {"a": "b"}, Side.TEMPLATE),
@@ -170,3 +171,13 @@ def test_the_targets_of_every_profile_are_standard_edges() -> None:
         assert profile.ttft_ms / 1000 in TTFT_EDGES_S, profile.name
         between = {profile.tpot_ms / 1000, (profile.itl_ms or profile.tpot_ms) / 1000}
         assert between <= set(ITL_EDGES_S), profile.name
+
+
+def test_an_upgrade_keeps_the_digest_of_a_spec_with_the_usual_percentile() -> None:
+    """The figure was written by a version that counted neither percentiles nor optimizeFor."""
+    slo = {
+        "ttft": {"percentile": 95, "milliseconds": 900}, "tpot": {"percentile": 95, "milliseconds": 40},
+        "optimizeFor": "Cost",
+    }  # fmt: skip
+    spec = service({"model": {"id": "a/b"}, "workload": {"requestsPerMinute": 60}, "slo": slo}).spec
+    assert template_digest(spec) == "0df7f95c9d38ee57b20cdd28d28b204e"

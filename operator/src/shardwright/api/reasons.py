@@ -57,6 +57,8 @@ class Reason(StrEnum):
     NODE_RESOURCES_TOO_SMALL = "NodeResourcesTooSmall"
     NEEDS_MULTI_NODE = "NeedsMultiNode"
     MEMORY_UNKNOWN = "MemoryUnknown"
+    SLO_OUT_OF_REACH = "SLOOutOfReach"
+    LOAD_TOO_HIGH = "LoadTooHigh"
     # Placed
     PLACED = "Placed"
     NO_ROOM = "NoRoom"
@@ -110,6 +112,11 @@ class CandidateReason(StrEnum):
     DRIVER_TOO_OLD = "DriverTooOld"
     RANKED_LOWER = "RankedLower"
     """It fits at the same cost, but a rule that its sentence names puts another first."""
+    TTFT_TOO_HIGH = "TTFTTooHigh"
+    TPOT_TOO_HIGH = "TPOTTooHigh"
+    PAUSE_TOO_LONG = "PauseTooLong"
+    RATE_TOO_LOW = "RateTooLow"
+    SLOWER = "Slower"
 
 
 CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
@@ -171,6 +178,25 @@ CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
         ),
         CandidateReason.RANKED_LOWER: (
             "It fits at the same cost, but a rule that its message names puts the chosen one first."
+        ),
+        CandidateReason.TTFT_TOO_HIGH: (
+            "It fits, but a lone request is predicted to miss slo.ttft; relax it, shorten the input, or "
+            "allow faster GPUs."
+        ),
+        CandidateReason.TPOT_TOO_HIGH: (
+            "It fits, but a lone request is predicted to miss slo.tpot; relax it, or allow more GPUs to a "
+            "replica or faster ones."
+        ),
+        CandidateReason.PAUSE_TOO_LONG: (
+            "It fits, but one prefill chunk beside a decode step is predicted to take longer than slo.itl; "
+            "relax it, or lower engine.maxNumBatchedTokens."
+        ),
+        CandidateReason.RATE_TOO_LOW: (
+            "It fits, but as many replicas as pool.maxGPUs and scaling.maxReplicas allow are predicted to "
+            "serve less than the stated load within the stated targets; raise them, or relax the targets."
+        ),
+        CandidateReason.SLOWER: (
+            "It fits, but slo.optimizeFor is Latency and the chosen arrangement is predicted to be faster."
         ),
     }
 )
@@ -270,6 +296,14 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.MEMORY_UNKNOWN: (
             "The memory need of this model cannot be predicted, so no plan is made; the message names the "
             "missing fact."
+        ),
+        Reason.SLO_OUT_OF_REACH: (
+            "No arrangement of the pool is predicted to keep the stated slo; the message says which term is "
+            "in the way, what is the best that can be had, and the nearest change that would do."
+        ),
+        Reason.LOAD_TOO_HIGH: (
+            "The stated load takes more replicas than pool.maxGPUs or scaling.maxReplicas allow; raise what "
+            "the message names, or state less in spec.workload."
         ),
         Reason.PLACED: "All planned replicas have a place; nothing to do.",
         Reason.NO_ROOM: (

@@ -96,6 +96,25 @@ class PlanStatus(ApiModel):
     """Predicted requests of the maximum length that one replica holds at once."""
     price_per_hour: Decimal | None = None
     """Price of all replicas, in the price list's currency; absent when no price is known."""
+    ttft_milliseconds: int | None = None
+    """Predicted time to first token at the planned load of one replica, at `ttftPercentile`; absent when not
+    predicted."""
+    ttft_percentile: int | None = None
+    """Percentile that `ttftMilliseconds` is about, in percent."""
+    tpot_milliseconds: Decimal | None = None
+    """Predicted time per output token at the planned load of one replica, at `tpotPercentile`."""
+    tpot_percentile: int | None = None
+    """Percentile that `tpotMilliseconds` is about, in percent."""
+    requests_per_minute_per_replica: int | None = None
+    """Predicted highest rate of one replica within the targets, as far as a lone request keeps them."""
+    rate_limit: Short | None = None
+    """What stops a replica from more: TTFT, TPOT, LongestStep or Slots."""
+    running_per_replica: Decimal | None = None
+    """Predicted requests decoded at once in one replica at the planned load."""
+    error_band: Short | None = None
+    """How far the predicted latency may be off, and which measured class stands behind that."""
+    missed_targets: Annotated[list[Sentence], Field(max_length=3)] | None = None
+    """Targets of the workload's profile, stated by nobody, that are not kept at the planned load."""
     coverage: Short
     """Which measured class the prediction rests on, or what it does not cover."""
     binding_constraint: Sentence

@@ -21,11 +21,6 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda s: bool(s.model.adapters),
     ),
     (
-        "spec.slo",
-        "latency is not predicted yet: the targets are edges of the histograms and turn a rate into requests",
-        lambda s: s.slo is not None,
-    ),
-    (
         "spec.pool.provisioning",
         "planning against nodes that do not exist yet is not implemented; only existing nodes are used",
         lambda s: s.pool.provisioning == "Elastic",
@@ -42,7 +37,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         "spec.scaling.maxReplicas",
-        "autoscaling is not implemented yet; minReplicas replicas are run",
+        "autoscaling is not implemented yet; minReplicas replicas are run, or what the stated load takes",
         lambda s: bool(
             s.scaling
             and s.scaling.mode != "External"
@@ -51,7 +46,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         "spec.scaling.schedules",
-        "schedules are not implemented yet; minReplicas holds at all times",
+        "schedules are not implemented yet; the planned replicas hold at all times",
         lambda s: bool(s.scaling and s.scaling.schedules),
     ),
     (

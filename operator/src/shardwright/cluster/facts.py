@@ -109,6 +109,8 @@ class StatusFacts(NamedTuple):
     digest: bytes = b""
     observed_generation: int = -1
     plan_revision: str = ""
+    plan_replicas: int = 0
+    """Replicas that were wanted when it was written."""
     conditions: tuple[Condition, ...] = ()
 
     def holds(self, kind: str) -> bool:
@@ -199,6 +201,7 @@ def status_facts(status: JsonObject) -> StatusFacts:
         digest=digest(status),
         observed_generation=status.get("observedGeneration", -1),
         plan_revision=(status.get("plan") or {}).get("revision", ""),
+        plan_replicas=(status.get("plan") or {}).get("replicas", 0),
         conditions=read_conditions(status),
     )
 

@@ -165,7 +165,7 @@ class Admission:
         problems = (*unimplemented(service.spec), *overlay.check(service.spec), *resolved.problems)
         if kept is not None:
             try:
-                proposal = self.planning.propose_kept(entry, kept, problems)
+                proposal = self.planning.propose_kept(entry, service, kept, problems)
             except RevisionError as error:
                 _LOG.warning(
                     "revision unreadable service=%s revision=%s error=%s", entry.key, kept.name, error

@@ -20,6 +20,7 @@ from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.planner.choice import plan as choose
+from shardwright.planner.latency import replicas_of
 from shardwright.planner.placement import nodes_of
 from shardwright.planner.types import Decision, ModelChoice, NoPlan, Plan, PlanRequest
 from shardwright.render.digest import revision_hash, template_digest
@@ -48,6 +49,8 @@ class Proposal:
     """The target's plan without its candidates."""
     record: ChildFacts | None = None
     """The target's revision as last seen: it is written again from this when someone deletes it."""
+    recorded_replicas: int = 0
+    """Replicas that the status says were wanted, where the target's figures are an earlier spec's; else 0."""
     kept: bool = False
     """The target is the revision in force, and nothing was planned."""
     held: bool = False
@@ -139,11 +142,21 @@ class Planning:
         return None
 
     def propose_kept(
-        self, entry: ServiceEntry, revision: ChildFacts, problems: tuple[Problem, ...]
+        self,
+        entry: ServiceEntry,
+        service: LLMService,
+        revision: ChildFacts,
+        problems: tuple[Problem, ...],
     ) -> Proposal:
-        """Propose what is on record."""
+        """Propose what is on record.
+
+        A revision that another spec led to earlier has the figures of that one's load: how many replicas this
+        one takes is on record in the status only, like the choice itself.
+        """
+        own = revision.template_digest == self.template_digest(entry, service)
         return Proposal(
             generation=entry.generation,
+            recorded_replicas=0 if own else entry.status.plan_replicas,
             problems=problems,
             target=revision.revision,
             core=self.core_of(entry.uid, revision),
@@ -238,17 +251,23 @@ def wanted_replicas(
 ) -> int:
     """Return the replicas that scaling asks for, as far as `pool.maxGPUs` goes; 0 without a target.
 
-    In Auto mode this is minReplicas until the autoscaler has a say. The budget of a generation that cannot
-    be run takes nothing from what runs of its `children`.
+    In Auto mode this is what the stated load takes by the plan's own figures, at least minReplicas, until the
+    autoscaler has a say. The budget of a generation that cannot be run takes nothing from what runs of its
+    `children`.
     """
     core = proposal.core
     if core is None:
         return 0
-    most = service.spec.pool.max_gpus // max(1, core.gpus_per_replica)
+    resolved, max_gpus = entry.resolved or resolve(service.spec), service.spec.pool.max_gpus
+    scale, each = resolved.scale, max(1, core.gpus_per_replica)
     if proposal.held:
-        running = (c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
-        most = max(most, sum(running))
-    return min((entry.resolved or resolve(service.spec)).scale.planned_replicas, most)
+        counts = (c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
+        running = sum(counts)
+        wanted = replicas_of(core, resolved, max(max_gpus, running * each))
+        return min(wanted, max(running, scale.planned_replicas))
+    if proposal.recorded_replicas and scale.mode != "External":
+        return min(max(proposal.recorded_replicas, scale.planned_replicas), max_gpus // each)
+    return replicas_of(core, resolved, max_gpus)
 
 
 def outcome(decision: Decision) -> str:

@@ -158,7 +158,7 @@ class Reporter:
             decision=proposal.decision or (None if proposal.held else proposal.core),
             plan=self._plan(now),
             target_revision="" if proposal.held else now.target,
-            needed_replicas=resolved.scale.planned_replicas,
+            needed_replicas=max(now.desired, resolved.scale.planned_replicas),
             desired_replicas=now.desired
             if in_force or now.proposal.core
             else resolved.scale.planned_replicas,

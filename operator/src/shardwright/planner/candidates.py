@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.api.reasons import CandidateReason
+from shardwright.planner.latency import load_of
 from shardwright.planner.legality import (
     format_problem,
     illegality,
@@ -21,7 +22,7 @@ from shardwright.planner.limits import kv_dtypes
 from shardwright.planner.offers import Offer
 from shardwright.planner.question import Fit, Question, failure
 from shardwright.planner.trial import judge, judge_group
-from shardwright.planner.types import Candidate, ModelChoice, Parallelism
+from shardwright.planner.types import Candidate, LoadKind, ModelChoice, Parallelism
 
 MOST_GROUP_NODES = 8
 """The largest group of nodes that is named when one node is not enough."""
@@ -38,14 +39,9 @@ class Survey:
     group: Candidate | None = None
     """The smallest group of nodes that would hold it, when no single node does."""
 
-    @property
-    def best(self) -> Fit | None:
-        """The best fit on this product."""
-        return min(self.fits, key=preference, default=None)
-
 
 def preference(fit: Fit) -> tuple[object, ...]:
-    """Order of what fits on one product: the full context, then the earlier question, then the fewest GPUs.
+    """Order in which the fits on one product are told: full context, earlier question, fewest GPUs.
 
     Within an island a power of two ranks before other degrees, and plain tensor parallelism before expert
     parallelism. Beyond an island, pipeline stages rank before as many ranks over PCIe: they send far less
@@ -150,7 +146,10 @@ def _spreads_experts(question: Question, model: ModelChoice) -> bool:
 
 
 def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterator[Candidate | Fit]:
-    """Pipeline stages over the islands of one node, the fewest GPUs first, until something fits."""
+    """Pipeline stages over the islands of one node, the fewest GPUs first, until something fits.
+
+    Under a stated load all of them: more stages hold more KV cache, and may take it with fewer GPUs in all.
+    """
     pins, island = question.spec.parallelism, max(1, offer.island_gpus)
     pinned_tensor, pinned_pipeline = (pins.tensor, pins.pipeline) if pins else (None, None)
     if pinned_pipeline == 1:
@@ -166,9 +165,9 @@ def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterat
         for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, offer.node_gpus // tp + 1))
     ]
     inside = [pair for pair in pairs if pair[0] <= offer.node_gpus] or sorted(pairs)[:1]
-    found = 0
+    found, loaded = 0, load_of(question.resolved).kind is not LoadKind.NONE
     for gpus, _, tp, pp in sorted(inside):
-        if found and gpus > found:
+        if found and gpus > found and not loaded:
             return
         outcome = judge(question, model, offer, Parallelism(tensor=tp, pipeline=pp, expert=spread))
         yield outcome

@@ -14,13 +14,14 @@ from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.catalog.types import Interconnect
 from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.engine_args import uncovered
+from shardwright.planner.latency import load_of
 from shardwright.planner.legality import format_note, quantizes_at_load
 from shardwright.planner.offers import offers
-from shardwright.planner.question import Fit, Question, eligible
+from shardwright.planner.question import Fit, Question, count, eligible
 from shardwright.planner.ranking import Cost, cost_of, losers, winner_of
 from shardwright.planner.refusal import bad_request, empty_pool, nothing_fits
 from shardwright.planner.resources import shm_bytes
-from shardwright.planner.types import Candidate, Decision, Plan, PlanRequest
+from shardwright.planner.types import Candidate, Decision, LoadKind, Plan, PlanRequest
 
 _DIGEST_FIELDS: Mapping[str, IncEx | bool] = {
     "model": {
@@ -78,11 +79,16 @@ def plan(request: PlanRequest) -> Decision:
     own_image = bool(request.spec.engine and request.spec.engine.image)
     offered = offers(request.pool, request.products, request.engine, own_image=own_image)
     surveys = [survey(question, model, offer) for model in request.models for offer in offered]
-    fits = [best for s in surveys if (best := s.best) is not None]
+    fits = [fit for s in surveys for fit in s.fits]
     if not fits:
         candidates = [c for s in surveys for c in (*s.losers, *((s.group,) if s.group else ()))]
         return nothing_fits(question, surveys, candidates, digest)
-    cost = cost_of(fits)
+    targets = question.resolved.targets
+    cost = cost_of(
+        fits,
+        latency=targets.optimize_for == "Latency",
+        asked=targets.stated or load_of(question.resolved).kind is not LoadKind.NONE,
+    )
     return _plan(question, winner_of(fits, cost), cost, surveys, digest)
 
 
@@ -92,9 +98,9 @@ def _candidates(winner: Fit, cost: Cost, surveys: Sequence[Survey]) -> tuple[Can
     others: list[Candidate] = []
     for s in surveys:
         lines = list(s.losers) + ([s.group] if s.group else [])
-        if s.best is not None:
-            lines = losers(s.fits, s.best, winner, cost) + lines
         same = s.model is winner.model and s.offer is winner.offer
+        if s.fits:
+            lines = losers(s.fits, winner if same else winner_of(s.fits, cost), winner, cost) + lines
         (ours if same else others).extend(lines)
     ours.sort(key=lambda c: (c.reason.value != "Chosen", c.parallelism.gpus))
     return (*ours, *others)
@@ -149,6 +155,33 @@ def _load_note(question: Question, fit: Fit) -> str:
     )
 
 
+def _replicas(question: Question, fit: Fit) -> int:
+    """Return the replicas to run: what spec.replicas says under External, else what the load takes."""
+    scale = question.resolved.scale
+    return scale.planned_replicas if scale.mode == "External" else fit.replicas
+
+
+def _speed_notes(question: Question, fit: Fit) -> list[str]:
+    """Say which targets of the profile are missed, what is not predicted, and where replicas are too few."""
+    load, targets = load_of(question.resolved), question.resolved.targets
+    if fit.speed is None:
+        if not targets.stated and load.kind is LoadKind.NONE:
+            return []
+        return [f"latency is not predicted ({fit.speed_unknown}): whether slo and load are kept is not known"]
+    notes = []
+    if fit.speed.missed:
+        notes.append(
+            f"the {question.resolved.traffic.profile} profile's targets are not all kept at that load: "
+            f"{'; '.join(fit.speed.missed)}; write slo to make a target binding"
+        )
+    if _replicas(question, fit) < fit.replicas and load.kind is not LoadKind.NONE:
+        notes.append(
+            f"the stated load takes {count(fit.replicas, 'replica')}, and spec.replicas is "
+            f"{question.resolved.scale.planned_replicas}"
+        )
+    return notes
+
+
 def _survival_note(question: Question, fit: Fit) -> str:
     """Say when surviveNodeLoss cannot hold: it is a wish that too small a pool leaves open."""
     if not question.resolved.survive_node_loss:
@@ -201,7 +234,8 @@ def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
         format_note(fit.model.architecture, fit.offer.product),
         _quantization_note(question, fit),
         _survival_note(question, fit),
-        _load_note(question, fit),
+        "" if fit.speed else _load_note(question, fit),
+        *_speed_notes(question, fit),
         *fit.estimate.notes,
     )
     return tuple(note for note in notes if note)
@@ -232,7 +266,7 @@ def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], d
         parallelism=fit.parallelism,
         limits=fit.limits,
         estimate=fit.estimate,
-        replicas=question.resolved.scale.planned_replicas,
+        replicas=_replicas(question, fit),
         pod_resources=fit.resources,
         shm_bytes=shm_bytes(fit.parallelism),
         gpu_resource=eligible(fit)[0].gpu_resource,
@@ -249,4 +283,5 @@ def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], d
         most_node_gpus=_most_node_gpus(fit),
         min_driver_major=offer.min_driver,
         notes=_notes(question, fit),
+        speed=fit.speed,
     )

@@ -77,8 +77,13 @@ def service_concurrency(resolved: Resolved) -> tuple[int | None, str]:
     return None, ""
 
 
-def demand(resolved: Resolved, gpus_per_replica: int, max_gpus: int, most_seqs: int) -> Demand:
+def demand(
+    resolved: Resolved, gpus_per_replica: int, max_gpus: int, most_seqs: int, *, predicted: bool = False
+) -> Demand:
     """Compute what one engine of `gpus_per_replica` GPUs must hold.
+
+    `predicted`: the latency step says how many requests a rate keeps in flight and how many replicas that
+    takes, with the KV cache as its bound; one request is then all that memory alone has to hold.
 
     More traffic means more replicas, not a larger engine: the service's requests in flight are spread over as
     many replicas as scaling.maxReplicas and pool.maxGPUs allow, and an engine never runs more than
@@ -86,7 +91,10 @@ def demand(resolved: Resolved, gpus_per_replica: int, max_gpus: int, most_seqs: 
     """
     traffic, scale = resolved.traffic, resolved.scale
     total, source = service_concurrency(resolved)
-    if total is None:
+    if predicted and traffic.requests_per_minute is not None:
+        total, each, now = None, 1, 1
+        source = "as many as the predicted rate keeps in flight"
+    elif total is None:
         each, source = DEFAULT_CONCURRENCY_PER_REPLICA, "default: no rate or concurrency is stated"
         now = each
     else:

@@ -7,6 +7,7 @@ reason, then the memory bill. Never a word that is not in the decision itself.
 from collections.abc import Iterable, Sequence
 
 from shardwright.api.reasons import CandidateReason
+from shardwright.planner.report import band_text
 from shardwright.planner.types import GIB, Candidate, Decision, NoPlan, Placement, Plan
 
 
@@ -44,7 +45,25 @@ def _choice(plan: Plan) -> list[str]:
         f"  engine       {engine}",
         f"  KV cache     {cache}",
         f"  pod          {needs}",
+        *_speed(plan),
         f"  coverage     {plan.coverage}",
+    ]
+
+
+def _speed(plan: Plan) -> list[str]:
+    """Write what is predicted at the planned load."""
+    speed = plan.speed
+    if speed is None:
+        return ["  speed        not predicted"]
+    price = plan.product.price_per_gpu_hour
+    total = "" if price is None else f", {price * plan.gpus_per_replica * plan.replicas:.2f} an hour in all"
+    rate = f"{speed.requests_per_minute:.0f}"
+    first = f"TTFT P{speed.ttft_percentile} {speed.ttft_ms:.0f} ms"
+    times = f"{first}, TPOT P{speed.tpot_percentile} {speed.tpot_ms:.1f} ms"
+    return [
+        f"  speed        {times} with {speed.running:.1f} requests running in a replica{total}",
+        f"  load         a replica takes {rate} requests a minute; more is stopped by {speed.limit}",
+        f"  error band   {band_text(speed)}",
     ]
 
 
@@ -64,8 +83,7 @@ def _questions(plan: Plan) -> list[str]:
     if single is None:
         lines.append(f"{one} Not asked: spec.parallelism pins other degrees.")
     else:
-        asked = single.reason is not CandidateReason.NOT_PINNED
-        lines.append(f"{one} {'No' if asked else 'Not asked'}: {single.message}.")
+        lines.append(f"{one} {_answer(single)}: {single.message}.")
     pinned = next((c.message for c in ours if c.message.startswith("parallelism.tensor is")), "")
     if split.pipeline == 1 and plan.within_island:
         if pinned:
@@ -78,6 +96,21 @@ def _questions(plan: Plan) -> list[str]:
     if split.pipeline > 1:
         return [*lines, f"  3. Do pipeline stages over the islands of one node? Yes: {split}."]
     return [*lines, f"  3. Do ranks without NVLink, which the policy allows? Yes: {split}."]
+
+
+_HOLDS = frozenset(
+    {
+        CandidateReason.TTFT_TOO_HIGH, CandidateReason.TPOT_TOO_HIGH, CandidateReason.PAUSE_TOO_LONG,
+        CandidateReason.RATE_TOO_LOW, CandidateReason.COSTS_MORE, CandidateReason.SLOWER,
+    }
+)  # fmt: skip
+
+
+def _answer(single: Candidate) -> str:
+    """Say whether one GPU holds it, though it lost."""
+    if single.reason is CandidateReason.NOT_PINNED:
+        return "Not asked"
+    return "Yes, but" if single.reason in _HOLDS else "No"
 
 
 def _notes(plan: Plan) -> list[str]:

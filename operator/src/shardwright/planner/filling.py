@@ -10,6 +10,7 @@ from shardwright.api.reasons import CandidateReason
 from shardwright.catalog.types import AttentionKind
 from shardwright.planner import memory
 from shardwright.planner.demand import Demand, demand
+from shardwright.planner.latency import unpredicted
 from shardwright.planner.legality import kv_fp8_problem
 from shardwright.planner.limits import kv_dtypes, most_seqs, options
 from shardwright.planner.offers import Offer
@@ -43,7 +44,10 @@ def fill(
 
     `within` says whether the tensor ranks are linked; it only marks the result.
     """
-    need = demand(question.resolved, parallelism.gpus, question.max_gpus, most_seqs(question.spec))
+    need = demand(
+        question.resolved, parallelism.gpus, question.max_gpus, most_seqs(question.spec),
+        predicted=not unpredicted(model, offer.product),
+    )  # fmt: skip
     trials: list[_Trial] = []
     for dtype in _dtypes(question, offer):
         steps = _limits(question, offer, need, dtype)
@@ -218,7 +222,9 @@ class _Trial:
             ),
             concurrency=concurrency,
             needed_tokens=planned.required_tokens(self.want if clamped_from is None else length),
+            context_tokens=self.want if clamped_from is None else length,
             clamped_from=clamped_from,
+            kv_room_tokens=self._working_room(),
         )  # fmt: skip
 
     def refusal(self) -> Candidate:

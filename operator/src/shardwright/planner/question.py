@@ -11,7 +11,14 @@ from shardwright.api.reasons import CandidateReason
 from shardwright.catalog.types import EngineClass
 from shardwright.planner.demand import Demand
 from shardwright.planner.offers import Offer
-from shardwright.planner.types import Candidate, EngineLimits, MemoryEstimate, ModelChoice, Parallelism
+from shardwright.planner.types import (
+    Candidate,
+    EngineLimits,
+    MemoryEstimate,
+    ModelChoice,
+    Parallelism,
+    Speed,
+)
 from shardwright.topology.types import PoolNode, Resources
 
 
@@ -61,6 +68,15 @@ class Fit:
     clamped_from: int | None
     step: int
     """Which question it answers: 0 one GPU, 1 tensor parallelism in an island, 2 stages or unlinked ranks."""
+    context_tokens: int = 0
+    """The length that one request may have for certain: as asked for, or the workload's longest."""
+    kv_room_tokens: int = 0
+    """KV tokens that are promised to requests of the workload's length."""
+    replicas: int = 1
+    """Replicas that are planned, at least one."""
+    speed: Speed | None = None
+    speed_unknown: str = ""
+    """Why no speed is predicted; empty when one is."""
 
     @property
     def gpus(self) -> int:
@@ -82,7 +98,19 @@ class Fit:
             parts.append("FP8 KV cache")
         if not self.estimate.covered:
             parts.append(self.estimate.coverage)
+        if self.speed is not None and not parts:
+            parts.extend(self.speed.gaps)
         return ", ".join(parts)
+
+    @property
+    def predicted(self) -> bool:
+        """Whether its speed is predicted."""
+        return self.speed is not None
+
+    @property
+    def slack(self) -> float:
+        """Share of the load that the replicas could take beyond it; 0 when no load is stated."""
+        return self.speed.most * self.replicas if self.speed is not None else 0.0
 
 
 def count(number: int, noun: str) -> str:

@@ -12,6 +12,7 @@ from shardwright.planner.candidates import Survey
 from shardwright.planner.demand import service_concurrency
 from shardwright.planner.legality import LARGEST_TENSOR, illegality, quantization_mismatch, tensor_degrees
 from shardwright.planner.question import Question, count
+from shardwright.planner.shortfall import MISSED, too_slow
 from shardwright.planner.trial import judge_group
 from shardwright.planner.types import Candidate, ModelChoice, NoPlan, Parallelism
 from shardwright.topology.types import ExcludedNode, Exclusion, Pool
@@ -192,6 +193,8 @@ def _binding(
     by_reason: dict[CandidateReason, list[Candidate]] = {}
     for candidate in candidates:
         by_reason.setdefault(candidate.reason, []).append(candidate)
+    if missed := [c for c in candidates if c.reason in MISSED]:
+        return too_slow(question, surveys, missed, by_reason.get(CandidateReason.OVER_BUDGET, []))
     if over := by_reason.get(CandidateReason.OVER_BUDGET):
         least = min(over, key=lambda c: (c.parallelism.pipeline, c.gpus_short, c.arrangement))
         fewer = f", or {_fewer_replicas(question)}" if question.replicas > 1 else ""

@@ -4,8 +4,10 @@ Decides how figures are written: decimals as bounded text, candidates in the pla
 figure.
 """
 
+from typing import TypedDict
+
 from shardwright.api.status import BillLine, CandidateStatus, PlanStatus
-from shardwright.planner.types import Candidate, MemoryEstimate, Plan
+from shardwright.planner.types import Candidate, MemoryEstimate, Plan, Speed
 
 MAX_CANDIDATES = 64
 MAX_BILL_LINES = 16
@@ -38,12 +40,49 @@ def plan_status(plan: Plan, revision: str) -> PlanStatus:
         max_concurrency=decimal(estimate.max_concurrency),
         price_per_hour=total,
         coverage=_clip(plan.coverage, _SHORT),
+        **_speed(plan.speed),
         binding_constraint=_clip(plan.binding_constraint, _SENTENCE),
         memory_bill=_bill(estimate),
         candidates=[_candidate(candidate) for candidate in shown(plan.candidates)],
         inputs_digest=plan.inputs_digest,
         revision=revision,
     )
+
+
+class _Predicted(TypedDict, total=False):
+    """The fields of the status that a speed fills."""
+
+    ttft_milliseconds: int
+    ttft_percentile: int
+    tpot_milliseconds: str
+    tpot_percentile: int
+    requests_per_minute_per_replica: int
+    rate_limit: str
+    running_per_replica: str
+    error_band: str
+    missed_targets: list[str] | None
+
+
+def _speed(speed: Speed | None) -> _Predicted:
+    if speed is None:
+        return {}
+    return {
+        "ttft_milliseconds": round(speed.ttft_ms),
+        "ttft_percentile": speed.ttft_percentile,
+        "tpot_milliseconds": decimal(speed.tpot_ms),
+        "tpot_percentile": speed.tpot_percentile,
+        "requests_per_minute_per_replica": int(speed.requests_per_minute),
+        "rate_limit": speed.limit,
+        "running_per_replica": decimal(speed.running),
+        "error_band": _clip(band_text(speed), _SHORT),
+        "missed_targets": [_clip(phrase, _SENTENCE) for phrase in speed.missed] or None,
+    }
+
+
+def band_text(speed: Speed) -> str:
+    """Say how far a prediction may be off."""
+    mark = "" if speed.covered else "Unvalidated: "
+    return f"{mark}{speed.band_low:.2f} to {speed.band_high:.2f} times the prediction ({speed.band})"
 
 
 def shown(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:

@@ -1,4 +1,4 @@
-"""One arrangement put to the test of holding the model and the KV cache that the work needs.
+"""One arrangement put to the test of memory, budget, nodes, and what is stated of latency and load.
 
 Decides Fit or why not, for one checkpoint, product and parallelism alone, so that each reason can be
 recomputed alone. Never compares arrangements.
@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from shardwright.api.reasons import CandidateReason
 from shardwright.planner.filling import fill
+from shardwright.planner.latency import Miss, judge_speed, load_of, most_replicas
 from shardwright.planner.legality import illegality
 from shardwright.planner.offers import Offer
+from shardwright.planner.performance.rate import Limit
 from shardwright.planner.question import Fit, Question, count, eligible, failure
 from shardwright.planner.types import Candidate, ModelChoice, Parallelism
 from shardwright.topology.packing import fits as resources_fit
@@ -113,7 +115,8 @@ def _affordable(question: Question, fit: Fit) -> Candidate | Fit:
         )  # fmt: skip
     nodes = eligible(fit)
     if any(resources_fit(fit.resources, node.capacity) for node in nodes):
-        return fit
+        judged = judge_speed(question, fit)
+        return judged if isinstance(judged, Fit) else _missed(question, fit, judged)
     closest = max(nodes, key=lambda n: (n.capacity.memory_bytes, n.capacity.ephemeral_bytes, n.name))
     return replace(
         failure(
@@ -123,3 +126,52 @@ def _affordable(question: Question, fit: Fit) -> Candidate | Fit:
         ),
         estimate=fit.estimate,
     )  # fmt: skip
+
+
+_TOO_HIGH = {
+    Limit.TTFT: CandidateReason.TTFT_TOO_HIGH,
+    Limit.TPOT: CandidateReason.TPOT_TOO_HIGH,
+    Limit.STEP: CandidateReason.PAUSE_TOO_LONG,
+    Limit.SLOTS: CandidateReason.RATE_TOO_LOW,
+}
+
+
+def _missed(question: Question, fit: Fit, miss: Miss) -> Candidate:
+    """Say which stated target or load an arrangement that fits cannot keep."""
+    total = miss.replicas * fit.gpus
+    return replace(
+        failure(
+            fit.model, fit.offer, fit.parallelism, _TOO_HIGH[miss.limit], _miss_text(question, fit, miss)
+        ),
+        estimate=fit.estimate,
+        gpus_short=max(0, total - question.max_gpus),
+        replicas_needed=miss.replicas,
+        overshoot=miss.overshoot,
+        relaxed=miss.relaxed,
+    )
+
+
+def _miss_text(question: Question, fit: Fit, miss: Miss) -> str:
+    targets, seen = question.resolved.targets, miss.figures
+    match miss.limit:
+        case Limit.TTFT:
+            figure, target, what = seen.ttft_ms, targets.ttft, "slo.ttft"
+        case Limit.TPOT:
+            figure, target, what = seen.tpot_ms, targets.tpot, "slo.tpot"
+        case Limit.STEP:
+            assert targets.itl is not None
+            figure, target, what = seen.itl_ms, targets.itl, "slo.itl"
+        case Limit.SLOTS:
+            load = load_of(question.resolved)
+            allowed = count(most_replicas(question, fit.gpus), "replica")
+            if not miss.replicas:
+                return f"not even one of the {load.total:.0f} {load.unit} keeps the stated targets"
+            return (
+                f"one replica takes {miss.per_replica:.0f} {load.unit} within what is stated, so that "
+                f"{load.total:.0f} take {count(miss.replicas, 'replica')} "
+                f"({count(miss.replicas * fit.gpus, 'GPU')}), and {allowed} are allowed"
+            )
+    return (
+        f"a lone request is predicted at {figure:.0f} ms (P{target.percentile}), and {what} allows "
+        f"{target.milliseconds} ms, margin of 15 % included; most of it is {miss.term}"
+    )

@@ -148,6 +148,49 @@ class PlanRequest:
     products: dict[str, GPUProduct]
 
 
+class LoadKind(StrEnum):
+    """How the load of a service is stated."""
+
+    RATE = "Rate"
+    """`workload.requestsPerMinute`."""
+    IN_FLIGHT = "InFlight"
+    """`workload.concurrency`."""
+    NONE = "None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What one replica is predicted to do, frozen with the plan. Times are milliseconds."""
+
+    kind: LoadKind
+    most: float
+    """Load that one replica takes within the stated targets, in the load's unit: requests a minute, or
+    requests in flight. 0 when no load is stated."""
+    comfortable: float
+    """The same within the profile's targets as well, as far as a lone request keeps them."""
+    requests_per_minute: float
+    """The highest rate of one replica that keeps every target that a lone request keeps."""
+    limit: str
+    """What stops more, in the words of `performance.rate.Limit`."""
+    running: float
+    """Requests decoded at once at the planned load of one replica."""
+    ttft_ms: float
+    """At the planned load and the target's percentile, before the margin."""
+    ttft_percentile: int
+    tpot_ms: float
+    tpot_percentile: int
+    band_low: float
+    """The truth may lie at so many times the prediction, at least."""
+    band_high: float
+    covered: bool
+    """Whether measured rows cover the class."""
+    band: str
+    """One phrase: which measured class stands behind it."""
+    gaps: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    """Targets of the profile, not stated, that are not kept at the planned load; one phrase each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """An arrangement considered. `reason` is Chosen for one of them; the others say why they lost."""
@@ -162,6 +205,10 @@ class Candidate:
     gib_short: float = 0.0
     replicas_needed: int = 0
     """With so many replicas it would hold the stated load; 0 when more replicas are not what is missing."""
+    overshoot: float = 0.0
+    """The worst figure over its target, the margin included; 0 when no target is in the way."""
+    relaxed: tuple[tuple[str, int], ...] = ()
+    """Targets that it would keep, by field under `spec`, where those that are stated are out of reach."""
 
     @property
     def arrangement(self) -> str:
@@ -202,6 +249,8 @@ class Plan:
     """Oldest driver branch for the affinity rule; set only when a node of this product has an older one."""
     notes: tuple[str, ...] = ()
     """What the user should know of this plan, one sentence each."""
+    speed: Speed | None = None
+    """None: not predicted, or planned by a version that predicted none."""
 
     def __hash__(self) -> int:
         """Hash of the inputs: equal plans have equal ones, and no candidate need be looked at."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
+from shardwright.api.defaults import DEFAULT_PERCENTILE
 from shardwright.api.llmservice import GROUP, LLMServiceSpec
 from shardwright.planner.types import Plan
 
@@ -58,14 +59,14 @@ FIELDS: Final = MappingProxyType(
         "workload.sharedPrefixTokens": _A,
         "workload.requestsPerMinute": _A,
         "workload.concurrency": _A,
-        # A target is an edge of the latency histograms; whose percentile it is, the engine does not know.
+        # A target is an edge of the latency histograms; whose percentile it is, only the planner knows.
         "slo.ttft.milliseconds": _T,
-        "slo.ttft.percentile": _N,
+        "slo.ttft.percentile": _A,
         "slo.tpot.milliseconds": _T,
-        "slo.tpot.percentile": _N,
+        "slo.tpot.percentile": _A,
         "slo.itl.milliseconds": _T,
-        "slo.itl.percentile": _N,
-        "slo.optimizeFor": _N,  # latency is not planned yet (api.support)
+        "slo.itl.percentile": _N,  # the longest pause is judged, whatever the percentile
+        "slo.optimizeFor": _A,
         "availability.surviveNodeLoss": _T,
         "pool.maxGPUs": _A,
         "pool.nodeSelector": _T,
@@ -107,6 +108,15 @@ FIELDS: Final = MappingProxyType(
     }
 )
 """Side of every field, by its path under `spec`. A path stands for all that is below it."""
+_USUAL: Final = MappingProxyType(
+    {
+        "slo.ttft.percentile": DEFAULT_PERCENTILE,
+        "slo.tpot.percentile": DEFAULT_PERCENTILE,
+        "slo.optimizeFor": "Cost",
+    }
+)
+"""Values that count as not written: earlier versions did not count these fields, and a digest that they
+stored must stay the one of the same spec."""
 
 
 def template_digest(spec: LLMServiceSpec) -> str:
@@ -153,7 +163,11 @@ def _choice(plan: Plan) -> dict[str, Any]:
 def _pick(spec: LLMServiceSpec, sides: set[Side]) -> dict[str, Any]:
     stated = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     found = {path: _at(stated, path) for path, side in FIELDS.items() if side in sides}
-    return {path: value for path, value in found.items() if value not in (None, {}, [])}
+    return {
+        path: value
+        for path, value in found.items()
+        if value not in (None, {}, []) and value != _USUAL.get(path)
+    }
 
 
 def _at(tree: Any, path: str) -> Any:  # noqa: ANN401 -- JSON

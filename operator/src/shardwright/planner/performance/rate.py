@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shardwright.catalog.performance import PerformanceConstants, load_performance_constants
-from shardwright.planner.performance.load import MS, Engine, Running, engine_of, run
+from shardwright.planner.performance.load import MS, Engine, Running, engine_of, run, settle
 from shardwright.planner.performance.predict import predict
 from shardwright.planner.performance.prefill import prefill
 from shardwright.planner.performance.speed import speed
@@ -46,6 +46,16 @@ class Targets:
     """Of the longest pause between two tokens."""
     margin: float = DEFAULT_MARGIN
     p95_input_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What is held against the targets, before the margin; milliseconds, at the targets' percentiles."""
+
+    ttft_ms: float
+    tpot_ms: float
+    itl_ms: float
+    """The longest pause: a decode step beside one prefill chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +100,41 @@ def highest_rate(
     return _answer(asked, known, run(engine, low).rate_per_ms, limit)
 
 
+def highest_concurrency(
+    request: PerformanceRequest, targets: Targets, constants: PerformanceConstants | None = None
+) -> tuple[int, Limit]:
+    """Return the most requests in flight (closed loop) that keep all targets, and what stops more.
+
+    0 when a lone request breaks a target. The request's own load is not used. Raises MissingFactError.
+    """
+    known = constants or load_performance_constants()
+    asked = replace(request, concurrency=1.0, rate_per_s=None)
+    engine = engine_of(asked, speed(asked, known))
+    extra = _longer_prompt_ms(engine, asked, targets)
+    low, high, limit = 0, int(engine.slots) + 1, Limit.SLOTS
+    while high - low > 1:
+        middle = (low + high) // 2
+        broken = _broken(engine, run(engine, float(middle)), targets, extra)
+        if broken is None:
+            low = middle
+        else:
+            high, limit = middle, broken
+    return low, limit
+
+
+def figures(
+    request: PerformanceRequest, targets: Targets, constants: PerformanceConstants | None = None
+) -> Figures:
+    """Return what is held against the targets at the request's own load, without the margin.
+
+    TTFT is infinite where more arrives than is served. Raises MissingFactError.
+    """
+    engine = engine_of(request, speed(request, constants or load_performance_constants()))
+    state = settle(engine, request)
+    found = _figures(engine, state.at, targets, _longer_prompt_ms(engine, request, targets))
+    return replace(found, ttft_ms=found.ttft_ms + state.slots_ms)
+
+
 def largest_chunk(
     request: PerformanceRequest, itl_ms: float, constants: PerformanceConstants | None = None
 ) -> int:
@@ -121,23 +166,25 @@ def _answer(
     return HighestRate(requests_per_s=rate, limit=limit, prediction=found)
 
 
+def _figures(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> Figures:
+    """Return the figures while so many requests run; `extra_ms` is what the p95 prompt takes longer."""
+    ttft = at.ttft_ms * ttft_factor(targets.ttft_percentile, at.running)
+    return Figures(
+        ttft_ms=max(ttft, at.ttft_ms + extra_ms),
+        tpot_ms=at.tpot_ms * tpot_factor(targets.tpot_percentile, at.running),
+        itl_ms=at.step.total_ms + engine.prompt.total_ms / engine.prompt.chunks,
+    )
+
+
 def _broken(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> Limit | None:
     """Return the first target that is broken while so many requests run."""
-    margin, running = targets.margin, at.running
-    if targets.ttft_ms is not None:
-        ttft = at.ttft_ms * ttft_factor(targets.ttft_percentile, running)
-        if extra_ms:
-            ttft = max(ttft, at.ttft_ms + extra_ms)
-        if ttft * margin > targets.ttft_ms:
-            return Limit.TTFT
-    if targets.tpot_ms is not None:
-        tpot = at.tpot_ms * tpot_factor(targets.tpot_percentile, running)
-        if tpot * margin > targets.tpot_ms:
-            return Limit.TPOT
-    if targets.itl_ms is not None:
-        step = at.step.total_ms + engine.prompt.total_ms / engine.prompt.chunks
-        if step * margin > targets.itl_ms:
-            return Limit.STEP
+    found, margin = _figures(engine, at, targets, extra_ms), targets.margin
+    if targets.ttft_ms is not None and found.ttft_ms * margin > targets.ttft_ms:
+        return Limit.TTFT
+    if targets.tpot_ms is not None and found.tpot_ms * margin > targets.tpot_ms:
+        return Limit.TPOT
+    if targets.itl_ms is not None and found.itl_ms * margin > targets.itl_ms:
+        return Limit.STEP
     return None
 
 
