@@ -62,7 +62,19 @@ specs = st.fixed_dictionaries(
         ),
     },
     optional={
-        "workload": st.fixed_dictionaries({"concurrency": st.sampled_from([1, 8, 64, 300])}),
+        "workload": st.one_of(
+            st.fixed_dictionaries({"concurrency": st.sampled_from([1, 8, 64, 300])}),
+            st.fixed_dictionaries({"requestsPerMinute": st.sampled_from([5, 120, 1000, 9000])}),
+        ),
+        "slo": st.fixed_dictionaries({}, optional={
+            "ttft": st.fixed_dictionaries({
+                "percentile": st.sampled_from([50, 95, 99]), "milliseconds": st.sampled_from([150, 600, 3000]),
+            }),
+            "tpot": st.fixed_dictionaries({
+                "percentile": st.sampled_from([50, 95]), "milliseconds": st.sampled_from([8, 20, 60]),
+            }),
+            "optimizeFor": st.sampled_from(["Cost", "Latency"]),
+        }),
         "scaling": st.fixed_dictionaries({"minReplicas": st.integers(1, 3)}),
         "parallelism": st.fixed_dictionaries({}, optional={
             "tensor": st.sampled_from([1, 2, 3, 4, 8]), "pipeline": st.sampled_from([1, 2]),
@@ -141,7 +153,7 @@ def test_adding_nodes_never_makes_a_fitting_service_unfit(model, shapes, more, s
         assert not asked or before.context_clamped_from is not None or after.context_clamped_from is None
 
 
-FITS = {"Chosen", "LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated"}
+FITS = {"Chosen", "LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "Slower"}
 
 
 def alone(asked, candidate):
