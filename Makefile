@@ -8,7 +8,7 @@ export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
 .PHONY: help deps binaries cluster cluster-down demo test test-unit test-cluster lint generate check-generated \
-        bench-scale accuracy accuracy-memory fit lock clean
+        bench-scale bench-plan accuracy accuracy-memory fit lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -52,6 +52,9 @@ cluster-down: $(STAMP)  ## stop it
 
 bench-scale: $(STAMP)  ## 1000 services on the real API server, as JSON
 	@$(BIN)/python benchmarks/bench_scale.py
+
+bench-plan: $(STAMP)  ## one decision over 5 products and 128 GPUs, as JSON; fails above 50 ms
+	@$(BIN)/python benchmarks/bench_plan.py
 
 accuracy-memory: $(STAMP)  ## memory model against measured vLLM starts
 	@$(BIN)/python benchmarks/memory_accuracy.py

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import itertools
+import json
 
 import pytest
 from aiohttp import web  # noqa: F401 -- loaded before the loop is faked
@@ -535,3 +536,75 @@ async def test_a_deleted_service_gives_its_places_back(fake):
     fake.parts.store.remove_service(("team", "a"))
     await asyncio.sleep(3)
     assert fake.condition("b", "Placed")[0] == "True"
+
+
+def running(fake) -> dict[str, int]:
+    return {
+        name: o["spec"]["replicas"] for (kind, _, name), o in fake.objects.items() if kind == "Deployment"
+    }
+
+
+def restart(fake) -> None:
+    fake.parts.planning.proposals.clear()
+    fake.parts.planning._decisions.clear()
+    fake.parts.planning._digests.clear()
+    fake.parts.dispatch._undecide(KEY)
+
+
+async def test_the_stated_load_decides_the_replicas_and_a_restart_keeps_them(fake):
+    """A higher load leads to the same pods: the count that it takes is on record in the status only."""
+    fake.node("n1", gpus=8)
+    bounds = {"scaling": {"minReplicas": 1, "maxReplicas": 8}}
+    fake.put("chat", workload={"requestsPerMinute": 20}, **bounds)
+    await asyncio.sleep(5)
+    [(name, first)] = running(fake).items()
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert first == 1
+    fake.put("chat", workload={"requestsPerMinute": 300}, **bounds)
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert running(fake).keys() == {name}
+    more = running(fake)[name]
+    assert more > 1
+    assert fake.statuses["chat"]["plan"]["replicas"] == more
+    before = fake.writes()
+    restart(fake)
+    await asyncio.sleep(60)
+    assert running(fake) == {name: more}
+    assert fake.writes() == before
+
+
+async def test_a_plan_of_an_older_version_is_neither_planned_anew_nor_scaled(fake):
+    """Its record has no predicted figures and another digest, for that version ignored what slo says here."""
+    fake.node("n1", gpus=8)
+    slo = {"tpot": {"percentile": 99, "milliseconds": 400}, "optimizeFor": "Latency"}
+    bounds = {"minReplicas": 1, "maxReplicas": 8}
+    fake.put("chat", slo=slo, workload={"requestsPerMinute": 300}, scaling=bounds)
+    await asyncio.sleep(5)
+    [record] = [o for (kind, _, _), o in fake.objects.items() if kind == "ControllerRevision"]
+    [deployment] = [o for (kind, _, _), o in fake.objects.items() if kind == "Deployment"]
+    assert deployment["spec"]["replicas"] > 1
+    core = json.loads(record["data"]["plan"])
+    del core["speed"]
+    record["data"] |= {"plan": json.dumps(core), "digest": "0" * 32}
+    deployment["spec"]["replicas"] = 1
+    raw = copy.deepcopy(fake.raw["chat"])
+    raw["status"]["plan"]["replicas"] = 1
+    for changed in (record, deployment, raw):
+        changed["metadata"]["resourceVersion"] = str(next(fake.versions))
+    fake.parts.store.set_child(record)
+    fake.parts.store.set_child(deployment)
+    fake.parts.store.set_service(raw)
+    fake.parts.planning._cores.clear()
+    fake.parts.planning._shared.clear()
+    name = deployment["metadata"]["name"]
+    restart(fake)
+    await asyncio.sleep(60)
+    assert running(fake) == {name: 1}
+    fake.put(
+        "chat", slo=slo, workload={"requestsPerMinute": 300}, scaling={"minReplicas": 2, "maxReplicas": 8}
+    )
+    await asyncio.sleep(60)
+    assert fake.condition("chat", "Planned")[0] == "True"

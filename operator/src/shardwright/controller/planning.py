@@ -22,7 +22,7 @@ from shardwright.cluster.store import Store
 from shardwright.planner.choice import plan as choose
 from shardwright.planner.latency import replicas_of
 from shardwright.planner.placement import nodes_of
-from shardwright.planner.types import Decision, ModelChoice, NoPlan, Plan, PlanRequest
+from shardwright.planner.types import Decision, LoadKind, ModelChoice, NoPlan, Plan, PlanRequest
 from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.revision import read_revision
 from shardwright.topology.ledger import Ledger
@@ -264,6 +264,8 @@ def wanted_replicas(
         counts = (c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
         running = sum(counts)
         wanted = replicas_of(core, resolved, max(max_gpus, running * each))
+        if core.speed is not None and core.speed.kind is not LoadKind.NONE and scale.mode != "External":
+            wanted = max(wanted, running)  # what the last load took stays until a generation can be run
         return min(wanted, max(running, scale.planned_replicas))
     if proposal.recorded_replicas and scale.mode != "External":
         return min(max(proposal.recorded_replicas, scale.planned_replicas), max_gpus // each)
