@@ -27,6 +27,7 @@ from shardwright.planner.choice import plan
 from shardwright.planner.explain import text
 from shardwright.planner.legality import format_problem, illegality, image_problem
 from shardwright.planner.placement import claim, place
+from shardwright.planner.ranking import COST_TIE, UNVALIDATED_GAIN
 from shardwright.planner.types import GIB, Plan
 from shardwright.topology.facts import node_facts
 from shardwright.topology.ledger import Ledger
@@ -237,12 +238,14 @@ def better(asked, decision, candidate, again):
     winner = decision.product.price_per_gpu_hour
     ours, theirs = candidate.parallelism.gpus, decision.parallelism.gpus
     own, other = ours * again.replicas, theirs * decision.replicas
-    dearer = own * price > other * winner if price and winner else own > other
+    costs = (own * price, other * winner) if price and winner else (own, other)
+    dearer = costs[0] > costs[1]
     match candidate.reason.value:
         case "CostsMore":
             assert dearer
         case "Unvalidated":
-            assert candidate.parallelism.pipeline > 1 or dearer or decision.parallelism.gpus <= ours
+            enough = costs[0] * UNVALIDATED_GAIN * COST_TIE < costs[1]
+            assert candidate.parallelism.pipeline > 1 or not enough
         case "LargerThanNeeded" if theirs > 1:
             fewer = [
                 c
