@@ -139,6 +139,13 @@ def test_decision(name):
     assert summary(decide(model, shapes(*pool), **copy.deepcopy(spec))) == expected
 
 
+def test_a_whole_node_is_a_large_failure_domain_and_told():
+    model, pool, spec, _ = DECISIONS["needs all eight, fits eight"]
+    assert any("takes all 8 GPUs of a node" in n for n in planned(decide(model, shapes(*pool), **spec)).notes)
+    model, pool, spec, _ = DECISIONS["needs all eight, fits four"]
+    assert not any("of a node" in n for n in planned(decide(model, shapes(*pool), **spec)).notes)
+
+
 class TestFigures:
     def test_a_plan_says_what_it_predicts(self):
         found = planned(decide(LLAMA_70B_FP8, shapes((H100, 8)), workload=rate(600), slo=slo(2000, 50)))

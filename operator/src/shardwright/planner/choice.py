@@ -23,6 +23,8 @@ from shardwright.planner.refusal import bad_request, empty_pool, nothing_fits
 from shardwright.planner.resources import shm_bytes
 from shardwright.planner.types import Candidate, Decision, LoadKind, Plan, PlanRequest
 
+WHOLE_NODE_GPUS = 8
+"""From this many GPUs on, a replica that fills its node is told as a large failure domain."""
 _DIGEST_FIELDS: Mapping[str, IncEx | bool] = {
     "model": {
         "id", "revision", "max_context_tokens", "variants", "quantization", "quantize_at_load",
@@ -195,6 +197,13 @@ def _survival_note(question: Question, fit: Fit) -> str:
     )
 
 
+def _domain_note(fit: Fit) -> str:
+    """Say when the failure domain of a replica is a whole large node."""
+    if fit.gpus < max(WHOLE_NODE_GPUS, fit.offer.node_gpus):
+        return ""
+    return f"a replica takes all {fit.gpus} GPUs of a node: whatever fails there takes the whole replica"
+
+
 def _bridge_note(question: Question, fit: Fit) -> str:
     """Say when bridges that are said to be fitted are not counted on."""
     fitted = fit.offer.product.interconnect in {Interconnect.BRIDGE_PAIR, Interconnect.BRIDGE_2_OR_4}
@@ -236,6 +245,7 @@ def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
         _survival_note(question, fit),
         "" if fit.speed else _load_note(question, fit),
         *_speed_notes(question, fit),
+        _domain_note(fit),
         *fit.estimate.notes,
     )
     return tuple(note for note in notes if note)
