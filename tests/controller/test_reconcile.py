@@ -331,6 +331,91 @@ async def test_a_full_quota_is_a_condition_until_it_has_room(fake):
     assert fake.condition("chat", "Accepted")[0] == "True"
 
 
+POLICY = 'deployments.apps "chat-1" is forbidden: ValidatingAdmissionPolicy "images" denied request: not this registry'
+
+
+@pytest.mark.parametrize("child", ["ServiceAccount", "Deployment"])
+async def test_a_child_that_may_not_be_written_is_a_condition_and_is_tried_again(fake, child):
+    fake.node("n1")
+    fake.fail[f"apply {child}"] = Forbidden(POLICY, status=403)
+    fake.put("chat")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted") == ("False", "WriteForbidden")
+    assert "not this registry" in fake.message("chat", "Accepted")
+    assert fake.condition("chat", "Stalled")[0] == "True"
+    assert fake.deployments() == {}
+    told = fake.log.count("status chat")
+    await asyncio.sleep(10 * RECHECK_S)
+    tried = sum(entry.startswith(f"apply {child}") for entry in fake.log)
+    assert 9 <= tried <= 12
+    assert fake.log.count("status chat") == told
+    fake.fail.clear()
+    await asyncio.sleep(RECHECK_S + 1)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+    assert list(fake.deployments().values()) == [1]
+
+
+async def test_what_serves_goes_on_while_its_successor_may_not_be_written(fake):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    before = fake.deployments()
+    fake.fail["apply Deployment"] = Forbidden(POLICY, status=403)
+    fake.put("chat", engine={"env": [{"name": "A", "value": "b"}]})
+    await asyncio.sleep(3 * RECHECK_S)
+    assert fake.condition("chat", "Accepted") == ("False", "WriteForbidden")
+    assert fake.condition("chat", "Available")[0] == "True"
+    assert fake.deployments() == before
+    assert not any(entry.startswith("delete") for entry in fake.log)
+    fake.fail.clear()
+    await asyncio.sleep(RECHECK_S + 5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+    assert set(before) < set(fake.deployments())
+
+
+@pytest.mark.parametrize("modes", [["ReadWriteOnce"], ["ReadWriteOncePod"]])
+async def test_a_cache_for_one_node_is_told_when_replicas_may_run_on_several_and_tears_nothing_down(
+    fake, modes
+):
+    fake.node("n1")
+    fake.node("n2")
+    fake.objects["PersistentVolumeClaim", "team", "cache"] = {"spec": {"accessModes": modes}}
+    cached = {"model": model(cache={"type": "PVC", "claimName": "cache"})}
+    fake.put("chat", **cached)
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Ready")[0] == "True", "one replica can mount it"
+    before = fake.deployments()
+    two = {"scaling": {"minReplicas": 2, "maxReplicas": 2}}
+    fake.put("chat", **cached, **two)
+    await asyncio.sleep(3 * RECHECK_S)
+    assert fake.condition("chat", "Accepted") == ("False", "CacheNotShareable")
+    assert fake.condition("chat", "Available")[0] == "True"
+    assert "ReadWriteMany" in fake.message("chat", "Accepted")
+    assert fake.deployments() == before, "no pod that would hold a GPU and wait for its volume"
+    assert not any(entry.startswith("delete") for entry in fake.log)
+    fake.objects["PersistentVolumeClaim", "team", "cache"]["spec"]["accessModes"] = ["ReadWriteMany"]
+    await asyncio.sleep(RECHECK_S + 5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+    assert fake.deployments() == dict.fromkeys(before, 2)
+
+
+async def test_a_new_service_with_a_cache_for_one_node_gets_no_child(fake):
+    fake.node("n1")
+    fake.objects["PersistentVolumeClaim", "team", "cache"] = {"spec": {"accessModes": ["ReadWriteOnce"]}}
+    fake.put(
+        "chat",
+        model=model(cache={"type": "PVC", "claimName": "cache"}),
+        scaling={"minReplicas": 2, "maxReplicas": 2},
+    )
+    await asyncio.sleep(60)
+    assert fake.condition("chat", "Accepted") == ("False", "CacheNotShareable")
+    assert fake.deployments() == {}
+
+
 async def test_a_login_that_expired_is_no_verdict_on_the_spec(fake):
     fake.node("n1")
     fake.fail["apply Deployment"] = Forbidden("PATCH deployments/chat: 401 Unauthorized", status=401)

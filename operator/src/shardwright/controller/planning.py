@@ -14,6 +14,7 @@ from typing import Final
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
+from shardwright.api.reasons import Reason
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.types import GPUProduct
 from shardwright.cluster.drift import digest
@@ -239,15 +240,18 @@ def wanted_replicas(
     """Return the replicas that scaling asks for, as far as `pool.maxGPUs` goes; 0 without a target.
 
     In Auto mode this is minReplicas until the autoscaler has a say. The budget of a generation that cannot
-    be run takes nothing from what runs of its `children`.
+    be run takes nothing from what runs of its `children`. A claim that further nodes cannot mount keeps
+    replicas from being added: their pods would hold GPUs and never start.
     """
     core = proposal.core
     if core is None:
         return 0
     most = service.spec.pool.max_gpus // max(1, core.gpus_per_replica)
+    running = sum(c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
     if proposal.held:
-        running = (c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
-        most = max(most, sum(running))
+        most = max(most, running)
+    if any(problem.reason is Reason.CACHE_NOT_SHAREABLE for problem in proposal.problems):
+        most = min(most, max(1, running))
     return min((entry.resolved or resolve(service.spec)).scale.planned_replicas, most)
 
 

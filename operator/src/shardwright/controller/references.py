@@ -68,6 +68,15 @@ class References:
         models = await self._models(key.namespace, spec, problems)
         return Resolved(tuple(problems), models, await self.priority(spec.pool.priority_class_name))
 
+    async def unshareable(self, key: ServiceKey, spec: LLMServiceSpec) -> tuple[Problem, ...]:
+        """Check what scaling alone can break: claims that more replicas than one cannot mount."""
+        replicas = resolve(spec).scale.planned_replicas
+        if replicas <= 1:
+            return ()
+        claims = [reference for reference in references(spec) if reference.kind is CLAIM]
+        found = [await self._claim(key.namespace, reference, replicas) for reference in claims]
+        return tuple(p for p in found if p is not None and p.reason is Reason.CACHE_NOT_SHAREABLE)
+
     async def priority(self, name: str | None) -> int:
         """Value of a priority class; 0 without one, and where the operator may not read it."""
         if not name:
