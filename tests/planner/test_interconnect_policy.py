@@ -7,7 +7,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.oracles import linked_gpus
-from planner.plan_support import A100_40, A6000, H100, L40S, LLAMA_70B_FP8, QWEN_32B, products, request
+from planner.plan_support import (
+    A100_40,
+    A6000,
+    H100,
+    L40S,
+    LLAMA_8B,
+    LLAMA_70B_FP8,
+    QWEN_32B,
+    products,
+    request,
+)
 from shardwright.api.pool import PoolSpec
 from shardwright.catalog.models import load_models
 from shardwright.planner.choice import plan
@@ -19,14 +29,19 @@ from topology.cluster_objects import node, pod
 
 LABELS = sorted({product.label for product in products().values()})
 V100, GB200 = "Tesla-V100-SXM2-32GB", "NVIDIA-GB200"
-counts = st.tuples(st.sampled_from([1, 2, 4, 4, 8, 16]), st.sampled_from([0, 0, 0, 1, 4, 8]))
-"""GPUs by label, and how many of them are not allocatable."""
+counts = st.tuples(
+    st.sampled_from([1, 2, 2, 4, 4, 8, 16]),
+    st.sampled_from([0, 0, 0, 1, 4, 8]),
+    st.sampled_from([None, None, 70]),
+)
+"""GPUs by label, how many of them are not allocatable, and the memory that the label states."""
 
 
-def raw_node(name, label, labelled, allocatable):
-    """A node of any vendor; memory labels are left to the product."""
+def raw_node(name, label, labelled, allocatable, memory_percent=None):
+    """A node of any vendor; its GPUs have the product's memory, or that percentage of it."""
     product = products()[label]
-    raw = node(name, label, labelled, allocatable=allocatable, labels={"nvidia.com/gpu.memory": None})
+    memory = str(product.memory_mib * memory_percent // 100) if memory_percent else None
+    raw = node(name, label, labelled, allocatable=allocatable, labels={"nvidia.com/gpu.memory": memory})
     if product.vendor == "amd":
         labels, have = raw["metadata"]["labels"], raw["status"]["allocatable"]
         labels["amd.com/gpu.product-name"] = labels.pop("nvidia.com/gpu.product")
@@ -43,7 +58,7 @@ def pool_of(wanted, policy, bridges, pods=()):
     )
     links = {
         name: linked_gpus(products()[label], labelled, allocatable, bridges)
-        for name, label, labelled, allocatable in named
+        for name, label, labelled, allocatable, *_ in named
     }
     return pool, links
 
@@ -76,6 +91,18 @@ def check(decision, pool, links, policy):
     return tensor > 1
 
 
+def selected_by_label(decision, wanted, bridges):
+    """The pod's node affinity sees labels only: what they select must be linked, too, on whole nodes."""
+    for label, labelled, allocatable, *_ in wanted:
+        of_it = [w for w in wanted if w[0] == label]
+        selected = label == decision.product.label and labelled >= decision.nodes_gpus
+        selected = selected and (not decision.most_node_gpus or labelled <= decision.most_node_gpus)
+        if selected and all(w[1] == w[2] for w in of_it):
+            assert (
+                linked_gpus(products()[label], labelled, allocatable, bridges) >= decision.parallelism.tensor
+            )
+
+
 @cache
 def legal_somewhere():
     return sorted(name for name, model in load_models().items() if not model.unpredicted)
@@ -94,9 +121,11 @@ def legal_somewhere():
     st.sampled_from([None, 2, 2, 4, 8]),
 )
 def test_ranks_stay_on_links_for_every_model_and_product(model, wanted, policy, bridges, tensor):
-    wanted = [(label, labelled, max(1, labelled - missing)) for label, (labelled, missing) in wanted]
+    wanted = [(label, all_, max(1, all_ - missing), memory) for label, (all_, missing, memory) in wanted]
     pin = {"parallelism": {"tensor": tensor, "pipeline": 1}} if tensor else {}
-    check(*decide(model, wanted, policy, bridges, **pin), policy)
+    decision, pool, links = decide(model, wanted, policy, bridges, **pin)
+    if check(decision, pool, links, policy) and decision.within_island:
+        selected_by_label(decision, wanted, bridges)
 
 
 @pytest.mark.parametrize("bridges", ["None", "Pairs"])
@@ -129,6 +158,7 @@ def test_pairs_count_on_nodes_of_two_only_and_a_plan_stays_there():
     decision, pool, _ = decide(QWEN_32B, wanted, "RequireNVLink", "Pairs")
     assert (decision.parallelism.tensor, decision.within_island) == (2, True)
     assert nodes_of(decision, pool) == ("n0",)
+    assert (decision.nodes_gpus, decision.most_node_gpus) == (2, 2)
     # Full for now: the free GPUs of the larger nodes are no substitute.
     pool, _ = pool_of(wanted, "RequireNVLink", "Pairs", [pod("other", "n0", 1)])
     assert place(decision, pool, 1).placed == 0
@@ -159,3 +189,26 @@ def test_islands_smaller_than_the_node_are_not_counted_on(label, model, wanted, 
         assert nodes_of(decision, pool) == on
     else:
         assert reason_of_two_ranks(decision) == "BeyondIsland"
+
+
+def test_a_larger_node_that_loses_gpus_is_not_taken_by_a_plan_whose_pods_cannot_go_there():
+    decision, _, _ = decide(
+        LLAMA_70B_FP8, [(GB200, 4, 4), (GB200, 8, 8)], "RequireNVLink", "None", parallelism={"tensor": 2}
+    )
+    assert decision.most_node_gpus == 4
+    pool, links = pool_of([(GB200, 4, 4), (GB200, 8, 4)], "RequireNVLink", "None")
+    assert links == {"n0": 4, "n1": 4}
+    assert nodes_of(decision, pool) == ("n0",)  # the node affinity reads the label, which still says 8
+
+
+def test_linked_gpus_with_less_memory_are_counted_with_their_own():
+    wanted = [(A6000, 2, 2, 70), (A6000, 4, 4)]
+    decision, pool, links = decide(
+        LLAMA_8B, wanted, "RequireNVLink", "Pairs", parallelism={"tensor": 2, "pipeline": 1}
+    )
+    assert check(decision, pool, links, "RequireNVLink")
+    assert decision.estimate.visible_gib < products()[A6000].memory_mib * 0.75 / 1024
+    decision, _, _ = decide(
+        QWEN_32B, wanted, "RequireNVLink", "Pairs", parallelism={"tensor": 2, "pipeline": 1}
+    )
+    assert not isinstance(decision, Plan)  # only GPUs without a link are large enough
