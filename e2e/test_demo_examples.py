@@ -53,7 +53,7 @@ class Fleet:
     def is_ready(self, name: str) -> bool:
         service = self.get(name)
         seen = service.get("status", {}).get("observedGeneration") == service["metadata"]["generation"]
-        return seen and view.condition(service, "Ready")["status"] == "True"
+        return bool(seen) and view.condition(service, "Ready")["status"] == "True"
 
     def until_ready(self, name: str, timeout_s: float = 60.0) -> Json:
         wait_until(lambda: self.is_ready(name), f"{name} Ready", timeout_s)
