@@ -138,7 +138,12 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--services", type=int, default=1000, help="LLMServices (default: 1000)")
     add("--foreign-pods", type=int, default=None, help="pods of other people (default: 5 for each service)")
-    add("--nodes", type=int, default=None, help="simulated nodes (default: half the services, at least 20)")
+    add(
+        "--nodes",
+        type=int,
+        default=None,
+        help="simulated nodes (default: room for all, 500 for 1000 services)",
+    )
     add("--idle-seconds", type=float, default=60.0, help="length of the idle phase")
     add(
         "--changes",
@@ -174,7 +179,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     if options.services < 4:
         parser.error("--services: at least 4")
     options.foreign_pods = 5 * options.services if options.foreign_pods is None else options.foreign_pods
-    options.nodes = max(20, options.services // 2) if options.nodes is None else options.nodes
+    options.nodes = specs.fleet_size(options.services) if options.nodes is None else options.nodes
     options.changes = min(50, options.services // 2) if options.changes is None else options.changes
     options.burst = min(100, max(4, options.services // 8)) if options.burst is None else options.burst
     return options

@@ -109,7 +109,7 @@ class Demo:
             files = [argument for each in EXPECTED for argument in ("-f", f"examples/{each.file}")]
             say(view.command(f"kubectl apply {' '.join(files)}", color=self._color))
             self._cluster.kubectl("apply", *_absolute(files))
-            services = [self._until_ready(_manifest(each.file)) for each in EXPECTED]
+            services = [self._until_ready(example(each.file)) for each in EXPECTED]
             say(view.command("kubectl get lsvc", color=self._color))
             _print(_indented(self._cluster.kubectl("get", "lsvc")))
             return services
@@ -129,7 +129,7 @@ class Demo:
         with self._step("One that cannot fit, and what it is told") as say:
             say(view.command(f"kubectl apply -f examples/{CANNOT_FIT}", color=self._color))
             self._cluster.kubectl("apply", "-f", str(EXAMPLES / CANNOT_FIT))
-            manifest = _manifest(CANNOT_FIT)
+            manifest = example(CANNOT_FIT)
             service = wait_until(
                 lambda: _if(
                     self._service(manifest), lambda it: view.condition(it, "Planned")["status"] == "False"
@@ -143,7 +143,7 @@ class Demo:
             if self._pods(service):
                 self.failures.append(f"{CANNOT_FIT}: pods exist although nothing fits")
             for each in EXPECTED:
-                if view.condition(self._service(_manifest(each.file)), "Ready")["status"] != "True":
+                if view.condition(self._service(example(each.file)), "Ready")["status"] != "True":
                     self.failures.append(f"{each.file}: no longer Ready beside the one that cannot fit")
 
     def _delete(self) -> None:
@@ -282,7 +282,8 @@ Try next:
     less docs/concepts.md              how a plan is made"""
 
 
-def _manifest(file: str) -> Json:
+def example(file: str) -> Json:
+    """Read an example's LLMService."""
     documents = [each for each in yaml.safe_load_all((EXAMPLES / file).read_text()) if each]
     return next(dict(each) for each in documents if each["kind"] == "LLMService")
 

@@ -132,6 +132,25 @@ def test_hand_edits_are_repaired(world: World) -> None:
     world.at_rest()
 
 
+def test_what_is_added_to_a_pod_spec_is_told_until_it_is_gone(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat"))
+    world.ready("chat")
+    [deployment] = world.deployments("chat")
+    path = f"{CHILDREN['Deployment'].format(world.namespace)}/{deployment['metadata']['name']}"
+    template = {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}
+    world.cluster.api.merge(path, {"spec": {"template": template}})
+    world.at_rest()
+    world.ready("chat")
+    assert world.is_("chat", "Degraded", "False")
+    world.cluster.api.merge(path, {"spec": {"template": {"spec": {"hostAliases": [{"ip": "10.1.2.3"}]}}}})
+    assert deployment["metadata"]["name"] in world.until("chat", "Degraded", "True", "ForeignEdit")["message"]
+    world.ready("chat")
+    world.at_rest()
+    world.cluster.api.merge(path, {"spec": {"template": {"spec": {"hostAliases": None}}}})
+    world.until("chat", "Degraded", "False")
+
+
 def test_a_foreign_object_of_a_childs_name_is_never_adopted(world: World) -> None:
     world.add_node("a")
     path = CHILDREN["Service"].format(world.namespace)

@@ -3,6 +3,7 @@
 Each case is given to a new service, which must get no child, and as an edit to one that serves, whose pod must stay.
 """
 
+import contextlib
 import json
 import secrets
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from controller_world import SERVICES, SMALL, World, running_operator, world_of
-from harness.api import Json
+from harness.api import ApiError, Json
 from harness.cluster import Cluster
 from harness.waiting import wait_until
 from operator_process import OperatorProcess
@@ -98,6 +99,13 @@ CASES = (
         model=MODEL | {"source": {"type": "PVC", "pvc": {"claimName": "none", "path": "model"}}},
     ),
     Case(
+        "a cache for one node",
+        {"scaling": {"minReplicas": 2, "maxReplicas": 2}},
+        "CacheNotShareable",
+        ("spec.model.cache.claimName: claim one-node is ReadWriteOnce", "ReadWriteMany"),
+        model=MODEL | {"cache": {"type": "PVC", "claimName": "one-node"}},
+    ),
+    Case(
         "unknown product",
         {"pool": {"gpuProducts": ["NVIDIA-X900"]}},
         "UnknownGPUProduct",
@@ -161,6 +169,16 @@ def served(cluster: Cluster, operator: OperatorProcess) -> Iterator[tuple[World,
             for name, data in CONFIG_MAPS.items()
         ]
         cluster.apply(*maps)
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        world.cluster.api.post(
+            f"/api/v1/namespaces/{namespace}/persistentvolumeclaims",
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "one-node"},
+                "spec": claim,
+            },
+        )
         world.add_node("a")
         world.apply(world.service("chat"))
         world.ready("chat")
@@ -244,3 +262,70 @@ def test_a_quota_on_gpus_is_told(served: tuple[World, set[str]]) -> None:
     world.apply(world.service("chat"))
     assert pods <= {pod["metadata"]["uid"] for pod in world.pods()}
     world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/over")
+
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+@contextlib.contextmanager
+def forbidden_deployments(world: World, prefix: str) -> Iterator[None]:
+    """Forbid Deployments of a name, as a cluster's own policies do, and wait until that is in force."""
+    name = f"forbid-{world.namespace}"
+    rule = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["deployments"],
+    }
+    validation = {
+        "expression": f"!object.metadata.name.startsWith('{prefix}')",
+        "message": "not in this namespace",
+        "reason": "Forbidden",
+    }
+    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
+    where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}}}
+    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": where}
+    made = {"ValidatingAdmissionPolicy": (POLICIES, policy)}
+    made["ValidatingAdmissionPolicyBinding"] = (BINDINGS, binding)
+    api = world.cluster.api
+    for kind, (path, spec) in made.items():
+        head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
+        api.post(path, head | {"spec": spec})
+    labels = {"app": "probe"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    probe = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": f"{prefix}probe", "namespace": world.namespace},
+        "spec": {"selector": {"matchLabels": labels}, "template": pod},
+    }
+
+    def in_force() -> bool:
+        try:
+            api.post(f"/apis/apps/v1/namespaces/{world.namespace}/deployments?dryRun=All", probe)
+        except ApiError as error:
+            return error.status == 403
+        return False
+
+    try:
+        wait_until(in_force, "the policy in force")
+        yield
+    finally:
+        for path, _ in made.values():
+            api.delete(f"{path}/{name}")
+
+
+def test_a_policy_that_forbids_a_child_is_told_and_the_service_comes_once_it_is_gone(
+    served: tuple[World, set[str]],
+) -> None:
+    world, pods = served
+    with forbidden_deployments(world, "over-"):
+        world.apply(world.service("over"))
+        told = world.until("over", "Accepted", "False", "WriteForbidden")["message"]
+        assert "not in this namespace" in told
+        world.until("over", "Stalled", "True")
+        assert world.deployments("over") == []
+    world.ready("over", timeout_s=75)
+    world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/over")
+    assert pods <= {pod["metadata"]["uid"] for pod in world.pods()}

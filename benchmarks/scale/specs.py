@@ -112,6 +112,15 @@ def namespaces() -> list[str]:
     return [f"team-{index}" for index in range(NAMESPACES)] + others
 
 
+def fleet_size(service_count: int) -> int:
+    """Give the nodes that leave room for second replicas: one per service, half of that from 1000 services on.
+
+    In a small load each service that is scaled weighs more, the small models come first and want the L40S, and other
+    people's pods sit on most of the few nodes.
+    """
+    return max(40, min(500, service_count), service_count // 2)
+
+
 def nodes(count: int) -> list[Manifest]:
     """Give a fleet of `count` nodes: by what the specs ask for, a tenth without GPUs."""
     cpu = max(1, count // 10)

@@ -1,10 +1,17 @@
 """The scale benchmark's own arithmetic: what it asks for, what it counts, what it calls passed."""
 
 import json
+from collections import Counter
 
 import pytest
+from bench_scale import _options
 from scale import audit, report, specs
+from scale.phases import _spread_over
 from scale.watch import service_fact
+
+from planner import plan_support
+from shardwright.planner.choice import plan
+from shardwright.planner.types import Plan
 
 USER = "system:serviceaccount:shardwright-system:shardwright"
 
@@ -56,6 +63,50 @@ def test_foreign_pods_are_as_many_as_asked_and_no_node_holds_more_than_a_kubelet
         by_node[each["spec"]["nodeName"]] = by_node.get(each["spec"]["nodeName"], 0) + 1
     assert max(by_node.values()) <= 110
     assert any("limits" in each["spec"]["containers"][0]["resources"] for each in made)
+
+
+def planned_gpus(spec):
+    """GPUs of one replica where it is planned, with their product."""
+    machines = ((specs.H100, 8, 8), (specs.A100, 8, 8), (specs.L40S, 4, 8), (specs.A6000, 4, 8))
+    usable = [m for m in machines if m[0] in spec["pool"].get("gpuProducts", [m[0]])]
+    blocks = {name: block for name, block in spec.items() if name != "model"}
+    request = plan_support.request(
+        spec["model"]["id"], plan_support.shapes(*usable), **blocks, model=spec["model"]
+    )
+    found = plan(request)
+    assert isinstance(found, Plan), found
+    return found.product.label, found.gpus_per_replica
+
+
+@pytest.mark.parametrize("count", [4, 20, 60, 88, 200, 400, 1000])
+def test_the_fleet_has_room_for_each_service_and_for_the_replicas_that_the_phases_add(count):
+    options = _options(["--services", str(count)])
+    fleet = specs.nodes(options.nodes)
+    free = Counter()
+    product = {}
+    for node in fleet:
+        product[node["metadata"]["name"]] = node["metadata"]["labels"].get("nvidia.com/gpu.product")
+        free[product[node["metadata"]["name"]]] += int(node["status"]["allocatable"].get("nvidia.com/gpu", 0))
+    for pod in specs.foreign_pods(options.foreign_pods, fleet):
+        limits = pod["spec"]["containers"][0]["resources"].get("limits", {})
+        free[product[pod["spec"]["nodeName"]]] -= int(limits.get("nvidia.com/gpu", 0))
+    distinct = {json.dumps(each): None for each in specs.distinct_specs()}
+    needs = {text: planned_gpus(json.loads(text)) for text in distinct}
+    wanted = [needs[json.dumps(each["spec"])] for each in specs.services(count)]
+    for phase in (
+        _spread_over(count, options.changes, start=0),
+        _spread_over(count, options.burst, start=1),
+    ):
+        taken = Counter()
+        for label, gpus in [*wanted, *(wanted[index] for index in phase)]:
+            taken[label] += gpus
+        assert not {label: (taken[label], free[label]) for label in taken if taken[label] > free[label]}
+
+
+def test_the_full_load_is_what_was_always_measured():
+    options = _options([])
+    assert (options.services, options.nodes, options.foreign_pods) == (1000, 500, 5000)
+    assert (options.changes, options.burst, len(specs.distinct_specs())) == (50, 100, 88)
 
 
 def test_a_watch_is_counted_once_and_a_half_written_line_is_kept_for_the_next_look(log):

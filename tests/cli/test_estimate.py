@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwright.catalog.errors import CatalogError
-from shardwright.cli.estimate_options import OptionError, UnknownMemoryError, from_mapping, question
+from shardwright.cli.estimate_options import from_mapping, question
 from shardwright.cli.main import main
+from shardwright.cli.option_values import OptionError, UnknownMemoryError
 from shardwright.planner.memory import estimate
 
 KEYS = {
@@ -257,10 +258,11 @@ def test_a_quantised_checkpoint_on_a_gpu_without_its_kernels_gets_a_note(capsys)
     assert any("MXFP4" in note for note in found["notes"])
 
 
-def test_the_offline_command_loads_no_kubernetes_library():
+@pytest.mark.parametrize("load", [[], ["--input-tokens", "1000", "--output-tokens", "100", "--rate", "1"]])
+def test_the_offline_command_loads_no_kubernetes_library(load):
     program = (
         "import sys; from shardwright.cli.main import main; "
-        "code = main(['estimate', '--model', 'Qwen/Qwen3-8B', '--gpu', 'H100']); "
+        f"code = main(['estimate', '--model', 'Qwen/Qwen3-8B', '--gpu', 'H100', *{load!r}]); "
         "print(sorted({'kopf', 'kubernetes', 'aiohttp', 'prometheus_client'} & set(sys.modules)), code)"
     )
     paths = os.pathsep.join(path for path in sys.path if path)

@@ -2,162 +2,17 @@
 
 import asyncio
 import copy
-import itertools
 import json
 
 import pytest
-from aiohttp import web  # noqa: F401 -- loaded before the loop is faked
 
-from harness import nodes
 from shardwright.api.llmservice import ServiceKey
-from shardwright.cluster.api import Applied
-from shardwright.cluster.errors import Conflict, Forbidden, Invalid, Transient
+from shardwright.cluster.errors import Forbidden, Invalid, Transient
 from shardwright.controller.dispatch import BURST, BURST_S
-from shardwright.controller.options import Options
-from shardwright.controller.parts import Parts
 from shardwright.controller.reconcile import INVALID_S, RECHECK_S
-from shardwright.controller.workers import work_forever
-from shardwright.metrics.exposition import Exposition
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 KEY = ServiceKey(("team", "chat"))
-
-
-class Fake:
-    """A fake API server: keeps what is applied, knows no scheduler, and fails when told to."""
-
-    def __init__(self) -> None:
-        self.objects: dict[tuple[str, str, str], dict] = {}
-        self.log: list[str] = []
-        self.statuses: dict[str, dict] = {}
-        self.versions = itertools.count(1000)
-        self.fail: dict[str, Exception] = {}
-        self.parts: Parts
-        self.raw: dict[str, dict] = {}
-        self.conflicts = True
-        self.applied: list[tuple[str, dict]] = []
-
-    def _check(self, what: str) -> None:
-        self.log.append(what)
-        for prefix, error in self.fail.items():
-            if what.startswith(prefix):
-                raise error
-
-    async def apply(self, obj, *, force=True) -> Applied:
-        kind, name = obj["kind"], obj["metadata"]["name"]
-        self._check(f"apply {kind}/{name}")
-        key = (kind, obj["metadata"]["namespace"], name)
-        created = key not in self.objects
-        self.applied.append((f"{kind}/{name}", obj))
-        if not created and not force and self.conflicts:
-            raise Conflict("conflict", status=409)
-        live = copy.deepcopy(obj)
-        live["metadata"] |= {"uid": f"uid-{name}-{kind}", "resourceVersion": str(next(self.versions))}
-        live["metadata"]["managedFields"] = [
-            {"manager": "shardwright", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
-        ]
-        self.objects[key] = live
-        return Applied(copy.deepcopy(live["metadata"]), created)
-
-    async def apply_status(self, _namespace, name, status, _uid):
-        self._check(f"status {name}")
-        self.statuses[name] = status
-        raw = self.raw[name]
-        raw["metadata"]["resourceVersion"] = str(next(self.versions))
-        raw["status"] = status
-        return copy.deepcopy(raw["metadata"])
-
-    async def metadata(self, kind, namespace, name):
-        self.log.append(f"look {kind.kind}/{name}")
-        error = self.fail.get(f"look {kind.kind}")
-        if error:
-            raise error
-        found = self.objects.get((kind.kind, namespace, name))
-        return found["metadata"] if found else None
-
-    async def get(self, _kind, _namespace, _name):
-        return {}
-
-    async def names(self, kind, namespace):
-        return {name for k, ns, name in self.objects if (k, ns) == (kind.kind, namespace)}
-
-    async def delete(self, kind, namespace, name, *, uid):  # noqa: ARG002
-        self._check(f"delete {kind.kind}/{name}")
-        self.parts.store.remove_child(kind.kind, (namespace, name))
-
-    async def create_event(self, _namespace, event):
-        self.log.append(f"event {event['reason']}")
-
-    # What the world does.
-
-    def put(self, name: str, *, at: int = 0, **spec) -> None:
-        old = self.raw.get(name)
-        body = {
-            "model": {"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 8192},
-            "pool": {"maxGPUs": 8},
-            "scaling": {"minReplicas": 1, "maxReplicas": 1},
-        } | spec
-        raw = {
-            "metadata": {
-                "name": name, "namespace": "team", "uid": f"uid-{name}",
-                "resourceVersion": str(next(self.versions)),
-                "generation": old["metadata"]["generation"] + 1 if old else 1,
-                "creationTimestamp": f"2026-01-01T00:00:{at:02d}Z",
-            },
-            "spec": body,
-            "status": (old or {}).get("status", {}),
-        }  # fmt: skip
-        self.raw[name] = raw
-        self.parts.store.set_service(copy.deepcopy(raw))
-
-    def node(self, name: str, gpus: int = 4) -> None:
-        node = nodes.gpu_node(name, "NVIDIA-RTX-A6000", gpus=gpus)
-        node["metadata"]["resourceVersion"] = str(next(self.versions))
-        node["spec"].pop("taints", None)
-        node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-        self.parts.store.set_node(node)
-
-    def run_pods(self, node: str) -> None:
-        """Make the pods of all Deployments, ready on `node`."""
-        for (kind, namespace, name), obj in self.objects.items():
-            if kind != "Deployment" or obj["metadata"]["uid"] == "foreign":
-                continue
-            template = obj["spec"]["template"]
-            for index in range(obj["spec"]["replicas"]):
-                pod = {
-                    "metadata": {
-                        "name": f"{name}-{index}",
-                        "namespace": namespace,
-                        "labels": template["metadata"]["labels"],
-                    },
-                    "spec": template["spec"] | {"nodeName": node},
-                    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-                }
-                self.parts.store.set_pod(pod)
-
-    def condition(self, name: str, kind: str) -> tuple[str, str]:
-        [found] = [c for c in self.statuses[name]["conditions"] if c["type"] == kind]
-        return found["status"], found["reason"]
-
-    def writes(self) -> list[str]:
-        return [entry for entry in self.log if entry.startswith(("apply", "status", "delete"))]
-
-
-@pytest.fixture
-async def fake():
-    api = Fake()
-    metrics = Exposition()
-    parts = Parts.wire(api, Options(), metrics)  # type: ignore[arg-type]
-    api.parts = parts
-    parts.dispatch.started = True
-    workers = [
-        asyncio.create_task(work_forever(parts.queue, parts.reconciler.reconcile, metrics)) for _ in range(4)
-    ]
-    yield api
-    parts.queue.close()
-    for worker in workers:
-        worker.cancel()
-    await asyncio.gather(*workers, return_exceptions=True)
 
 
 async def test_a_service_gets_its_children_once_the_record_first_and_the_workload_last(fake):
@@ -476,6 +331,91 @@ async def test_a_full_quota_is_a_condition_until_it_has_room(fake):
     fake.fail.clear()
     await asyncio.sleep(RECHECK_S + 1)
     assert fake.condition("chat", "Accepted")[0] == "True"
+
+
+POLICY = 'deployments.apps "chat-1" is forbidden: ValidatingAdmissionPolicy "images" denied request: not this registry'
+
+
+@pytest.mark.parametrize("child", ["ServiceAccount", "Deployment"])
+async def test_a_child_that_may_not_be_written_is_a_condition_and_is_tried_again(fake, child):
+    fake.node("n1")
+    fake.fail[f"apply {child}"] = Forbidden(POLICY, status=403)
+    fake.put("chat")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted") == ("False", "WriteForbidden")
+    assert "not this registry" in fake.message("chat", "Accepted")
+    assert fake.condition("chat", "Stalled")[0] == "True"
+    assert fake.deployments() == {}
+    told = fake.log.count("status chat")
+    await asyncio.sleep(10 * RECHECK_S)
+    tried = sum(entry.startswith(f"apply {child}") for entry in fake.log)
+    assert 9 <= tried <= 12
+    assert fake.log.count("status chat") == told
+    fake.fail.clear()
+    await asyncio.sleep(RECHECK_S + 1)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+    assert list(fake.deployments().values()) == [1]
+
+
+async def test_what_serves_goes_on_while_its_successor_may_not_be_written(fake):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    before = fake.deployments()
+    fake.fail["apply Deployment"] = Forbidden(POLICY, status=403)
+    fake.put("chat", engine={"env": [{"name": "A", "value": "b"}]})
+    await asyncio.sleep(3 * RECHECK_S)
+    assert fake.condition("chat", "Accepted") == ("False", "WriteForbidden")
+    assert fake.condition("chat", "Available")[0] == "True"
+    assert fake.deployments() == before
+    assert not any(entry.startswith("delete") for entry in fake.log)
+    fake.fail.clear()
+    await asyncio.sleep(RECHECK_S + 5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+    assert set(before) < set(fake.deployments())
+
+
+@pytest.mark.parametrize("modes", [["ReadWriteOnce"], ["ReadWriteOncePod"]])
+async def test_a_cache_for_one_node_is_told_when_replicas_may_run_on_several_and_tears_nothing_down(
+    fake, modes
+):
+    fake.node("n1")
+    fake.node("n2")
+    fake.objects["PersistentVolumeClaim", "team", "cache"] = {"spec": {"accessModes": modes}}
+    cached = {"model": model(cache={"type": "PVC", "claimName": "cache"})}
+    fake.put("chat", **cached)
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Ready")[0] == "True", "one replica can mount it"
+    before = fake.deployments()
+    two = {"scaling": {"minReplicas": 2, "maxReplicas": 2}}
+    fake.put("chat", **cached, **two)
+    await asyncio.sleep(3 * RECHECK_S)
+    assert fake.condition("chat", "Accepted") == ("False", "CacheNotShareable")
+    assert fake.condition("chat", "Available")[0] == "True"
+    assert "ReadWriteMany" in fake.message("chat", "Accepted")
+    assert fake.deployments() == before, "no pod that would hold a GPU and wait for its volume"
+    assert not any(entry.startswith("delete") for entry in fake.log)
+    fake.objects["PersistentVolumeClaim", "team", "cache"]["spec"]["accessModes"] = ["ReadWriteMany"]
+    await asyncio.sleep(RECHECK_S + 5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+    assert fake.deployments() == dict.fromkeys(before, 2)
+
+
+async def test_a_new_service_with_a_cache_for_one_node_gets_no_child(fake):
+    fake.node("n1")
+    fake.objects["PersistentVolumeClaim", "team", "cache"] = {"spec": {"accessModes": ["ReadWriteOnce"]}}
+    fake.put(
+        "chat",
+        model=model(cache={"type": "PVC", "claimName": "cache"}),
+        scaling={"minReplicas": 2, "maxReplicas": 2},
+    )
+    await asyncio.sleep(60)
+    assert fake.condition("chat", "Accepted") == ("False", "CacheNotShareable")
+    assert fake.deployments() == {}
 
 
 async def test_a_login_that_expired_is_no_verdict_on_the_spec(fake):

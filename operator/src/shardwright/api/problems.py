@@ -16,7 +16,7 @@ class Problem:
 
     reason: Reason
     message: str
-    """A sentence that says what to write instead."""
+    """A sentence that says what to write instead. It does not begin with `field`: whoever shows it does."""
     field: str = ""
     """Path in the resource, such as spec.engine.args[2]."""
     blocking: bool = True

@@ -81,6 +81,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     IMAGE_PULL = "ImagePull"
     FOREIGN_AUTOSCALER = "ForeignAutoscaler"
+    FOREIGN_EDIT = "ForeignEdit"
     START_TOO_SLOW = "StartTooSlow"
     HUB_UNAUTHORIZED = "HubUnauthorized"
     POD_CONFIG = "PodConfig"
@@ -344,6 +345,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.FOREIGN_AUTOSCALER: (
             "An autoscaler is aimed at a child of this service and fights the operator; delete it, or use "
             "scaling.mode External and aim it at the LLMService."
+        ),
+        Reason.FOREIGN_EDIT: (
+            "Someone added to the pod spec of a child, which is not taken back; take it out, and use "
+            "spec.podTemplate instead."
         ),
         Reason.START_TOO_SLOW: (
             "A replica has used up its start-up budget; check download speed and storage, or use a model "

@@ -4,12 +4,13 @@ Decides the constants of a version, from one table with sources (`data/engines.j
 a GPU.
 """
 
+import dataclasses
 import re
 from functools import lru_cache
 
 from shardwright.catalog.errors import CatalogError
-from shardwright.catalog.fields import Fields, read_data, rows
-from shardwright.catalog.types import EngineClass, GPUProduct
+from shardwright.catalog.fields import Fields, mapping, read_data, rows
+from shardwright.catalog.types import EngineClass, GPUProduct, StartConstants
 
 DEFAULT_ENGINE_VERSION = "0.33.0"
 """What the operator renders when `spec.engine.version` is absent."""
@@ -59,6 +60,19 @@ def engine_class(version: str = DEFAULT_ENGINE_VERSION) -> EngineClass:
         v1=row.flag("v1", default=True),
         source=row.text("source"),
     )
+
+
+@lru_cache(maxsize=1)
+def start_constants() -> StartConstants:
+    """Return the constants that hold for every version. Raises CatalogError when one has no source."""
+    table = Fields(read_data("engines.json"), "engines.json")
+    given = mapping(table.data.get("all_versions"), "engines.json.all_versions")
+    found = {}
+    for field in dataclasses.fields(StartConstants):
+        row = Fields(given.get(field.name), f"engines.json.all_versions.{field.name}")
+        row.text("source")
+        found[field.name] = row.number("value", high=10)
+    return StartConstants(**found)
 
 
 def default_batch(engine: EngineClass, gpu: GPUProduct, max_model_len: int) -> tuple[int, int]:

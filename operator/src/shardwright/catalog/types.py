@@ -174,6 +174,18 @@ class GPUProduct:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartConstants:
+    """Fitted constants of a start that no version changes; each with its source in `data/engines.json`."""
+
+    activation_base_gib: float
+    activation_tower_gib: float
+    after_pool_gib: float
+    """At 8192 batched tokens."""
+    context_gib: float
+    rocm_16bit_experts_factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineClass:
     """What changed between vLLM versions that a memory prediction depends on."""
 

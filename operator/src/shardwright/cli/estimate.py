@@ -1,26 +1,20 @@
-"""`shardwright estimate` answers whether an engine will start, and with how much KV cache.
+"""`shardwright estimate` answers whether an engine starts, with how much KV cache, and how fast it serves.
 
 Decides how a prediction is printed and which exit code says it: 0 it fits, 1 it does not, 2 bad input, 3
-unknown. Never decides memory itself.
+unknown. Never decides memory or latency itself.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from shardwright.catalog.errors import CatalogError
-from shardwright.cli.estimate_options import (
-    OptionError,
-    Options,
-    Question,
-    UnknownMemoryError,
-    from_mapping,
-    named_values,
-    question,
-)
+from shardwright.cli.estimate_latency import latency, latency_json, latency_lines, no_latency_json
+from shardwright.cli.estimate_load import LOAD_OPTIONS, NVLINK, PCIE
+from shardwright.cli.estimate_options import OPTION_NAMES, Question, from_mapping, named_values, question
+from shardwright.cli.option_values import OptionError, UnknownMemoryError
 from shardwright.planner.memory import estimate
 from shardwright.planner.types import MemoryEstimate, Verdict
 
@@ -69,19 +63,36 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--enforce-eager", action="store_true", default=None, help="no CUDA graphs")
     parser.add_argument("--config", metavar="FILE", help="config.json of a model outside the catalogue")
     parser.add_argument("--weight-bytes", metavar="BYTES", help="sum of the checkpoint's weight files")
+    _add_load(parser)
     parser.add_argument("--batch", metavar="FILE", help="JSON lines of these options, - for standard input")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
 
 
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "latency",
+        "With lengths and one of the two loads, TTFT, TPOT and throughput are predicted as well.",
+    )
+    group.add_argument("--input-tokens", metavar="TOKENS", help="of one request, with its shared prefix")
+    group.add_argument("--output-tokens", metavar="TOKENS", help="of one request")
+    group.add_argument("--shared-prefix-tokens", metavar="TOKENS", help="found in the prefix cache (0)")
+    group.add_argument("--concurrency", metavar="N", help="requests in flight in this replica")
+    group.add_argument("--rate", metavar="PER-SECOND", help="or: requests that arrive each second")
+    group.add_argument(
+        "--interconnect", metavar="LINK", help=f"{NVLINK} or {PCIE}, where the product leaves it open"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Answer one question or a file of them; return the exit code."""
-    given = {field.name: getattr(args, field.name) for field in fields(Options)}
+    given = {name: getattr(args, name) for name in OPTION_NAMES}
     if args.batch is not None:
         return _batch(args.batch, {name: value for name, value in given.items() if value is not None})
+    loaded = any(given[name] is not None for name in LOAD_OPTIONS)
     try:
         asked = question(from_mapping(given))
     except UnknownMemoryError as unknown:
-        _print_unknown(str(unknown), args.output)
+        _print_unknown(str(unknown), args.output, loaded=loaded)
         return UNKNOWN
     except (OptionError, CatalogError) as error:
         print(f"shardwright estimate: {error}", file=sys.stderr)
@@ -119,19 +130,34 @@ def _answer(line: str, common: Mapping[str, object]) -> tuple[int, dict[str, obj
     if not isinstance(raw, dict):
         return BAD_INPUT, _refused('a line must be an object of options, such as {"model": ..., "gpu": ...}')
     echo = {"id": raw.pop("id")} if "id" in raw else {}
+    merged: Mapping[str, object] = common
     try:
-        asked = question(from_mapping({**common, **named_values(raw)}))
+        merged = _merged(common, named_values(raw))
+        asked = question(from_mapping(merged))
     except UnknownMemoryError as unknown:
-        return UNKNOWN, {**echo, **_unknown(str(unknown))}
+        return UNKNOWN, {**echo, **_unknown(str(unknown), loaded=_loaded(merged))}
     except (OptionError, CatalogError) as error:
-        return BAD_INPUT, {**echo, **_refused(str(error))}
+        return BAD_INPUT, {**echo, **_refused(str(error), loaded=_loaded(merged))}
     answer = estimate(asked.request)
     return _CODES[answer.verdict], {**echo, **_json(asked, answer)}
 
 
+def _merged(common: Mapping[str, object], line: Mapping[str, object]) -> dict[str, object]:
+    """Return the options of a line; one that states a load of either kind does not keep the common one."""
+    kinds = {"concurrency", "rate"}
+    stale = kinds if kinds & line.keys() else set()
+    return {**{name: value for name, value in common.items() if name not in stale}, **line}
+
+
+def _loaded(options: Mapping[str, object]) -> bool:
+    return any(name in options for name in LOAD_OPTIONS)
+
+
 def _json(asked: Question, answer: MemoryEstimate) -> dict[str, object]:
+    speed = latency(asked, answer)
+    added = {} if speed is None else latency_json(speed)
     if answer.verdict is Verdict.UNKNOWN:
-        return {**_unknown(answer.coverage), "notes": [*asked.notes]}
+        return {**_unknown(answer.coverage), "notes": [*asked.notes], **added}
     return {
         "weightsGiBPerGPU": round(answer.weights_gib_per_gpu, 4),
         "activationGiB": round(answer.activation_gib, 4),
@@ -147,29 +173,33 @@ def _json(asked: Question, answer: MemoryEstimate) -> dict[str, object]:
         "promisedKVTokens": answer.promised_kv_tokens,
         "largestModelLen": answer.largest_model_len,
         "notes": [*asked.notes, *answer.notes],
+        **added,
     }
 
 
-def _unknown(reason: str) -> dict[str, object]:
+def _unknown(reason: str, *, loaded: bool = False) -> dict[str, object]:
     figures: dict[str, object] = dict.fromkeys(_FIGURES)
-    return {**figures, "verdict": str(Verdict.UNKNOWN), "coverage": reason, "covered": False, "notes": []}
+    said = {"verdict": str(Verdict.UNKNOWN), "coverage": reason, "covered": False, "notes": []}
+    return {**figures, **said, **(no_latency_json(reason) if loaded else {})}
 
 
-def _refused(problem: str) -> dict[str, object]:
+def _refused(problem: str, *, loaded: bool = False) -> dict[str, object]:
     """Return the keys of every answer, so that a reader of a batch finds a verdict on each line."""
-    return {**_unknown(problem), "error": problem}
+    return {**_unknown(problem, loaded=loaded), "error": problem}
 
 
-def _print_unknown(reason: str, output: str) -> None:
+def _print_unknown(reason: str, output: str, *, loaded: bool) -> None:
     sentence = f"{_SENTENCES[Verdict.UNKNOWN]} {reason}"
-    print(json.dumps(_unknown(reason), indent=2) if output == "json" else sentence)
+    print(json.dumps(_unknown(reason, loaded=loaded), indent=2) if output == "json" else sentence)
 
 
 def _text(asked: Question, answer: MemoryEstimate) -> str:
     request = asked.request
     head = f"{request.architecture.model_id} on {request.gpu.label} {request.parallelism}"
+    speed = latency(asked, answer)
+    added = [] if speed is None else latency_lines(speed)
     if answer.verdict is Verdict.UNKNOWN:
-        return f"{head}\n{_SENTENCES[Verdict.UNKNOWN]} {answer.coverage}."
+        return "\n".join([head, f"{_SENTENCES[Verdict.UNKNOWN]} {answer.coverage}.", *added])
     lines = [head, _SENTENCES[answer.verdict], ""]
     width = max(len(line.item) for line in answer.bill)
     lines += [f"  {line.item:<{width}}  {line.gib:>9.2f} GiB  {line.why}" for line in answer.bill]
@@ -182,4 +212,4 @@ def _text(asked: Question, answer: MemoryEstimate) -> str:
         f"Coverage: {answer.coverage}.",
     ]
     lines += [f"Note: {note}" for note in (*asked.notes, *answer.notes)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *added])

@@ -1,6 +1,6 @@
 """One question to the memory model, from options as a command line or a JSON line gives them.
 
-Decides how options are named and spelled, what the engine would take where one is absent (and says so), and
+Decides how options are named, what the engine would take where one is absent (and says so), and
 which model, GPU and number format are meant. Never decides memory.
 """
 
@@ -19,6 +19,8 @@ from shardwright.catalog.gpus import find_product, unknown_product_message
 from shardwright.catalog.models import incomplete_models, load_models, unknown_model_message
 from shardwright.catalog.quantization import named
 from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture, NumberFormat
+from shardwright.cli.estimate_load import LOAD_OPTIONS, Load, link, load_of
+from shardwright.cli.option_values import OptionError, UnknownMemoryError, count, flag, share, text
 from shardwright.planner.legality import format_problem, illegality
 from shardwright.planner.types import EngineLimits, MemoryRequest, Parallelism
 
@@ -34,10 +36,12 @@ _ALIASES = {
     "kv_dtype": "kv_cache_dtype",
     "max_batched_tokens": "max_num_batched_tokens",
     "vllm_version": "engine_version",
+    "request_rate": "rate",
+    "requests_per_second": "rate",
+    "max_concurrency": "concurrency",
 }
 _ROLLING = ("nightly", "latest", "main", "unknown", "not stated")
 """What stands where a release's number should: which accounting it has cannot be told."""
-_TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
 _KV_DTYPES = frozenset(
     {"auto", "bfloat16", "float16", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla"}
 )
@@ -45,14 +49,6 @@ _KV_DTYPES = frozenset(
 
 _SIXTEEN_BIT = frozenset({NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32})
 _THIRTY_TWO_BIT = frozenset({"fp32", "float32", "float"})
-
-
-class OptionError(ValueError):
-    """An option that cannot be used; the message names it and says what to write."""
-
-
-class UnknownMemoryError(Exception):
-    """A question that is understood, but whose memory cannot be predicted; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +71,20 @@ class Options:
     enforce_eager: bool = False
     config: str | Mapping[str, object] | None = None
     weight_bytes: int | None = None
+    load: Load | None = None
+
+
+OPTION_NAMES = (*(field.name for field in fields(Options) if field.name != "load"), *LOAD_OPTIONS)
+"""The options that may be given, as they are named here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, and what was taken where an option was absent."""
+    """A request, what was taken where an option was absent, and the load when a latency is asked for."""
 
     request: MemoryRequest
     notes: tuple[str, ...]
+    load: Load | None = None
 
 
 def from_mapping(raw: Mapping[str, object]) -> Options:
@@ -92,22 +94,23 @@ def from_mapping(raw: Mapping[str, object]) -> Options:
     """
     values = named_values(raw)
     return Options(
-        model=_text(values, "model"),
-        gpu=_text(values, "gpu"),
-        tp=_count(values, "tp", 1024) or 1,
-        pp=_count(values, "pp", 1024) or 1,
-        dp=_count(values, "dp", 4096) or 1,
-        ep=_flag(values, "ep"),
-        quantization=_text(values, "quantization") if "quantization" in values else None,
+        model=text(values, "model"),
+        gpu=text(values, "gpu"),
+        tp=count(values, "tp", 1024) or 1,
+        pp=count(values, "pp", 1024) or 1,
+        dp=count(values, "dp", 4096) or 1,
+        ep=flag(values, "ep"),
+        quantization=text(values, "quantization") if "quantization" in values else None,
         kv_cache_dtype=_kv_dtype(values),
-        gpu_memory_utilization=_share(values),
+        gpu_memory_utilization=share(values, "gpu_memory_utilization", 0.05),
         max_model_len=_length(values),
-        max_num_seqs=_count(values, "max_num_seqs", 1 << 20),
-        max_num_batched_tokens=_count(values, "max_num_batched_tokens", 1 << 24),
+        max_num_seqs=count(values, "max_num_seqs", 1 << 20),
+        max_num_batched_tokens=count(values, "max_num_batched_tokens", 1 << 24),
         engine_version=_version(values),
-        enforce_eager=_flag(values, "enforce_eager"),
+        enforce_eager=flag(values, "enforce_eager"),
         config=_config(values),
-        weight_bytes=_count(values, "weight_bytes", 1 << 53),
+        weight_bytes=count(values, "weight_bytes", 1 << 53),
+        load=load_of(values),
     )
 
 
@@ -116,13 +119,12 @@ def named_values(raw: Mapping[str, object]) -> dict[str, object]:
 
     Raises OptionError for an unknown name, or for one option under two names.
     """
-    known = {field.name for field in fields(Options)}
     values: dict[str, object] = {}
     for key, value in raw.items():
         name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key.strip().lstrip("-")).lower().replace("-", "_")
         name = _ALIASES.get(name, name)
-        if name not in known:
-            raise OptionError(f"{key}: no such option; the options are {', '.join(sorted(known))}")
+        if name not in OPTION_NAMES:
+            raise OptionError(f"{key}: no such option; the options are {', '.join(sorted(OPTION_NAMES))}")
         if name in values:
             raise OptionError(f"{key}: given twice")
         if value is not None and value != "" and not (isinstance(value, float) and isnan(value)):
@@ -151,7 +153,9 @@ def question(options: Options) -> Question:
         limits=limits,
         utilization_percent=_exact_percent(options),
     )
-    return Question(request, (*notes, *taken, *_format_notes(model, gpu)))
+    if options.load is not None:
+        link(options.load, gpu, split)  # refuses NVLink where there is none
+    return Question(request, (*notes, *taken, *_format_notes(model, gpu)), options.load)
 
 
 def _engine(version: str) -> EngineClass:
@@ -295,28 +299,6 @@ def _check_split(model: ModelArchitecture, split: Parallelism) -> None:
         raise UnknownMemoryError(f"tp: vLLM is expected to refuse {split}: {refusal}")
 
 
-def _text(values: Mapping[str, object], name: str) -> str:
-    value = values.get(name)
-    if value is None:
-        raise OptionError(f"{name}: is missing")
-    if not isinstance(value, str):
-        raise OptionError(f"{name}: must be a text, not {kind(value)}")
-    return value
-
-
-def _count(values: Mapping[str, object], name: str, most: int) -> int | None:
-    value = values.get(name)
-    if value is None:
-        return None
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = 0.5
-    if isinstance(value, bool) or not 1 <= number <= most or number != int(number):
-        raise OptionError(f"{name}: must be a whole number from 1 to {most}, not {kind(value)}")
-    return int(number)
-
-
 def _version(values: Mapping[str, object]) -> str:
     value = values.get("engine_version", DEFAULT_ENGINE_VERSION)
     if isinstance(value, float | int) and not isinstance(value, bool) and len(str(value)) > len("0.1"):
@@ -326,13 +308,6 @@ def _version(values: Mapping[str, object]) -> str:
     return value
 
 
-def _flag(values: Mapping[str, object], name: str) -> bool:
-    value = str(values.get(name, "false")).strip().lower()
-    if value not in _TRUE | _FALSE:
-        raise OptionError(f"{name}: must be true or false, not {kind(values[name])}")
-    return value in _TRUE
-
-
 def _kv_dtype(values: Mapping[str, object]) -> str:
     value = str(values.get("kv_cache_dtype", "auto")).strip().lower()
     if value not in _KV_DTYPES:
@@ -340,24 +315,11 @@ def _kv_dtype(values: Mapping[str, object]) -> str:
     return value
 
 
-def _share(values: Mapping[str, object]) -> float | None:
-    value = values.get("gpu_memory_utilization")
-    if value is None:
-        return None
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = -1.0
-    if isinstance(value, bool) or not 0.05 <= number <= 1.0:
-        raise OptionError(f"gpu_memory_utilization: must be from 0.05 to 1, such as 0.9, not {kind(value)}")
-    return number
-
-
 def _length(values: Mapping[str, object]) -> int | None:
     value = values.get("max_model_len")
     if isinstance(value, str) and re.fullmatch(r"\d+[kK]", value):
         return int(value[:-1]) * (1024 if value[-1] == "K" else 1000)
-    return _count(values, "max_model_len", 1 << 30)
+    return count(values, "max_model_len", 1 << 30)
 
 
 def _config(values: Mapping[str, object]) -> str | Mapping[str, object] | None:

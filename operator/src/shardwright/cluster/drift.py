@@ -40,6 +40,26 @@ def owned_fields(live: JsonObject, manager: str = FIELD_MANAGER) -> JsonObject:
     return found
 
 
+def editors_of_pods(metadata: JsonObject) -> tuple[str, ...]:
+    """Name the managers, other than ours, that say something in a Deployment's pod spec, sorted.
+
+    Applying takes back what they changed, but not what they added. Annotations and labels of the template do
+    not count: `kubectl rollout restart` writes one.
+    """
+    found = set()
+    for entry in metadata.get("managedFields") or ():
+        if entry.get("manager") == FIELD_MANAGER or entry.get("subresource"):
+            continue
+        fields = entry.get("fieldsV1") or {}
+        if isinstance(fields, Raw):
+            if b'"f:template"' not in bytes(fields):
+                continue  # nearly always, and cheaper than to read it
+            fields = loads(fields)
+        if "f:spec" in ((fields.get("f:spec") or {}).get("f:template") or {}):
+            found.add(str(entry.get("manager") or "someone"))
+    return tuple(sorted(found))
+
+
 def _stated(metadata: JsonObject, manager: str) -> Raw | JsonObject:
     for entry in metadata.get("managedFields") or ():
         if (

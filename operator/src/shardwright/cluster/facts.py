@@ -16,7 +16,7 @@ from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
 from shardwright.api.status import Condition
-from shardwright.cluster.drift import digest, live_digest, mark
+from shardwright.cluster.drift import digest, editors_of_pods, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
 
@@ -52,6 +52,8 @@ class ChildFacts(NamedTuple):
     """Deployment: its Progressing condition says ProgressDeadlineExceeded."""
     create_failure: str = ""
     """Deployment: why its pods cannot be created, in the words of its ReplicaFailure condition."""
+    editors: tuple[str, ...] = ()
+    """Deployment: who else says something in its pod spec."""
     number: int = 0
     """ControllerRevision: its number."""
     data: bytes = b""
@@ -166,6 +168,7 @@ def _identity(kind: str, metadata: JsonObject) -> ChildFacts:
         owner_uid=owner_uid,
         owner_name=owner_name,
         deleting="deletionTimestamp" in metadata,
+        editors=editors_of_pods(metadata) if kind == "Deployment" else (),
     )
 
 

@@ -1,4 +1,4 @@
-"""One HTTP session to the API server, behind a Protocol so that it can be replaced or scripted.
+"""Requests and streams to the API server, behind a Protocol so that they can be replaced or scripted.
 
 Decides connection reuse, time-outs and the client-side rate limit. Never maps a status code and never
 logs a body. `docs/adr/0005-transport.md` has the measurements behind plain aiohttp.

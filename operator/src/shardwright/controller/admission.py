@@ -115,7 +115,10 @@ class Admission:
 
     async def _resolve(self, entry: ServiceEntry, service: LLMService) -> Resolved:
         if self._kept(entry, service) is not None:
-            return Resolved(priority=await self.references.priority(service.spec.pool.priority_class_name))
+            return Resolved(
+                problems=await self.references.unshareable(entry.key, service.spec),
+                priority=await self.references.priority(service.spec.pool.priority_class_name),
+            )
         return await self.references.resolve(entry.key, service.spec)
 
     async def _decide(self, ranked: list[ServiceEntry], resolved: dict[ServiceKey, Resolved]) -> None:

@@ -162,6 +162,7 @@ class Operator:
             worker = work_forever(parts.queue, parts.reconciler.reconcile, self.metrics)
             await stack.enter_async_context(_task(f"worker {index}", worker, health))
         stack.callback(parts.queue.close)
+        health.queue_stuck_s = parts.queue.stuck_s
         health.canaries += canaries(parts, self.options)
         for canary in health.canaries:
             await stack.enter_async_context(_task(f"canary {canary.kind.plural}", canary.run(), health))

@@ -1,8 +1,8 @@
 """Liveness, readiness and metrics, on one port.
 
 Decides when the process is better restarted: a watch without a sign of life, a worker that ended, kopf's
-tasks gone, or a kopf watch that lags behind what the API server lists. An API server that does not
-answer is no reason to restart.
+tasks gone, a queue that does not move, or a kopf watch that lags behind what the API server lists. An API
+server that does not answer is no reason to restart.
 """
 
 import asyncio
@@ -24,6 +24,9 @@ _LOG = logging.getLogger(__name__)
 Versions = dict[tuple[str, str], str]
 CANARY_S: Final = 60.0
 FIRST_CANARY_S: Final = 5.0
+QUEUE_LIMIT_S: Final = 600.0
+"""Keys that wait while for so long none is taken or finished: every worker hangs. A request without an answer
+ends after seconds, so the queue moves in an outage too."""
 
 
 @dataclass(slots=True)
@@ -89,6 +92,8 @@ class Health:
     canaries: list[Canary] = field(default_factory=list)
     tasks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     """Tasks that must not end."""
+    queue_stuck_s: Callable[[], float] = lambda: 0.0
+    """For how long keys have waited in a queue that does not move."""
     ready: bool = False
     stopping: bool = False
 
@@ -101,6 +106,9 @@ class Health:
             if now - watch.beat_at > HEARTBEAT_LIMIT_S
         ]
         found += [f"watch of {canary.kind.plural} is dead" for canary in self.canaries if canary.dead]
+        stuck_s = self.queue_stuck_s()
+        if stuck_s > QUEUE_LIMIT_S:
+            found.append(f"the queue has not moved for {stuck_s:.0f} s")
         if not self.stopping:
             found += [f"{name} has ended" for name, task in self.tasks.items() if task.done()]
         return found

@@ -78,8 +78,7 @@ def _problems(error: ValidationError) -> tuple[Problem, ...]:
         Problem(
             reason=Reason.INVALID_SPEC,
             field=".".join(str(part) for part in found["loc"]),
-            message=f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}; "
-            "apply the object again so that the current schema checks it",
+            message=f"{found['msg']}; apply the object again so that the current schema checks it",
         )
         for found in error.errors(include_input=False, include_url=False)[:_SHOWN]
     )

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shardwright.api.defaults import resolve
+from shardwright.api.defaults import Resolved, resolve
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
+from shardwright.api.reasons import Reason
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.types import GPUProduct
 from shardwright.cluster.drift import digest
@@ -253,16 +254,24 @@ def wanted_replicas(
 
     In Auto mode this is what the stated load takes by the plan's own figures, at least minReplicas, until the
     autoscaler has a say. The budget of a generation that cannot be run takes nothing from what runs of its
-    `children`.
+    `children`. A claim that further nodes cannot mount keeps replicas from being added: their pods would hold
+    GPUs and never start.
     """
     core = proposal.core
     if core is None:
         return 0
     resolved, max_gpus = entry.resolved or resolve(service.spec), service.spec.pool.max_gpus
+    running = sum(c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
+    wanted = _for_load(core, proposal, resolved, max_gpus, running)
+    if any(problem.reason is Reason.CACHE_NOT_SHAREABLE for problem in proposal.problems):
+        return min(wanted, max(1, running))
+    return wanted
+
+
+def _for_load(core: Plan, proposal: Proposal, resolved: Resolved, max_gpus: int, running: int) -> int:
+    """Return the replicas that the load takes, whatever can be mounted."""
     scale, each = resolved.scale, max(1, core.gpus_per_replica)
     if proposal.held:
-        counts = (c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
-        running = sum(counts)
         wanted = replicas_of(core, resolved, max(max_gpus, running * each))
         if core.speed is not None and core.speed.kind is not LoadKind.NONE and scale.mode != "External":
             wanted = max(wanted, running)  # what the last load took stays until a generation can be run

@@ -53,6 +53,8 @@ class WorkQueue(Generic[K]):
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._moved_at = float("-inf")
+        """When a key was last taken or finished."""
 
     def __len__(self) -> int:
         """Keys that are ready."""
@@ -81,6 +83,12 @@ class WorkQueue(Generic[K]):
     def oldest_s(self) -> float:
         """How long the longest-waiting ready key has waited."""
         return max((self._now() - since for since in self._since.values()), default=0.0)
+
+    def stuck_s(self) -> float:
+        """For how long keys have been ready without any being taken or finished; 0 while none is ready."""
+        if not self._since:
+            return 0.0
+        return min(self.oldest_s(), self._now() - self._moved_at)
 
     def add(self, key: K) -> None:
         """Make a key ready, now."""
@@ -143,6 +151,7 @@ class WorkQueue(Generic[K]):
         if self._closed:
             raise QueueClosed
         key = self._ready.popleft()
+        self._moved_at = self._now()
         self._processing.add(key)
         waited = self._now() - self._since.pop(key)
         if self._observer is not None:
@@ -152,6 +161,7 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """Say that a key is no longer worked on; if it was added meanwhile it is ready again."""
         self._processing.discard(key)
+        self._moved_at = self._now()
         if key in self._since and not self._closed:
             self._ready.append(key)
             self._notify()

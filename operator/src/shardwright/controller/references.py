@@ -68,6 +68,15 @@ class References:
         models = await self._models(key.namespace, spec, problems)
         return Resolved(tuple(problems), models, await self.priority(spec.pool.priority_class_name))
 
+    async def unshareable(self, key: ServiceKey, spec: LLMServiceSpec) -> tuple[Problem, ...]:
+        """Check what scaling alone can break: claims that more replicas than one cannot mount."""
+        replicas = resolve(spec).scale.planned_replicas
+        if replicas <= 1:
+            return ()
+        claims = [reference for reference in references(spec) if reference.kind is CLAIM]
+        found = [await self._claim(key.namespace, reference, replicas) for reference in claims]
+        return tuple(p for p in found if p is not None and p.reason is Reason.CACHE_NOT_SHAREABLE)
+
     async def priority(self, name: str | None) -> int:
         """Value of a priority class; 0 without one, and where the operator may not read it."""
         if not name:
@@ -102,7 +111,7 @@ class References:
         modes = set((claim.get("spec") or {}).get("accessModes") or ())
         if replicas <= 1 or not modes or modes & _SHAREABLE:
             return None
-        held = f"{reference.field}: claim {reference.name} is {', '.join(sorted(modes))}"
+        held = f"claim {reference.name} is {', '.join(sorted(modes))}"
         return Problem(
             reason=Reason.CACHE_NOT_SHAREABLE,
             field=reference.field,
@@ -140,7 +149,7 @@ class References:
             found = known.get(variant.id)
             if found is None:
                 at = f"spec.model.variants[{index}].id"
-                message = f"{at}: {unknown_model_message(variant.id)}"
+                message = unknown_model_message(variant.id)
                 problems.append(
                     Problem(reason=Reason.UNKNOWN_MODEL, field=at, message=message, blocking=False)
                 )
@@ -157,7 +166,7 @@ class References:
         if given is None:
             found = load_models().get(spec.model.id)
             if found is None:
-                message = f"spec.model.id: {unknown_model_message(spec.model.id)}"
+                message = unknown_model_message(spec.model.id)
                 problems.append(Problem(reason=Reason.UNKNOWN_MODEL, field="spec.model.id", message=message))
             return found
         reference = given.config_map_ref
@@ -169,10 +178,12 @@ class References:
             problems.append(_absent(missing, namespace))
             return None
         try:
-            config = _config(config_map, reference.name, reference.key)
+            config = _config(config_map, reference.key)
             return architecture_from_config(spec.model.id, config, given.weight_bytes)
         except CatalogError as error:
-            message = f"ConfigMap {reference.name}, key {reference.key}: {error}"
+            message = (
+                f"ConfigMap {reference.name}, key {reference.key}: {error if error.field else error.message}"
+            )
             problems.append(Problem(reason=Reason.INVALID_MODEL_CONFIG, field=at, message=message))
             return None
 
@@ -181,23 +192,21 @@ def _absent(reference: Reference, namespace: str) -> Problem:
     return Problem(
         reason=reference.reason,
         field=reference.field,
-        message=f"{reference.field}: there is no {reference.kind.kind} {reference.name} in namespace "
-        f"{namespace}: create it, or name another one",
+        message=f"there is no {reference.kind.kind} {reference.name} in namespace {namespace}: "
+        "create it, or name another one",
     )
 
 
-def _config(config_map: JsonObject, name: str, key: str) -> Mapping[str, object]:
+def _config(config_map: JsonObject, key: str) -> Mapping[str, object]:
     text = (config_map.get("data") or {}).get(key)
     if text is None:
-        raise CatalogError(
-            key, f"the ConfigMap {name} has no key {key}: add the model's config.json under it"
-        )
+        raise CatalogError("", "there is no such key: add the model's config.json under it")
     try:
         value = loads(text.encode())
     except ValueError as error:
-        raise CatalogError(key, f"is not JSON ({error}): store the model's config.json unchanged") from error
+        raise CatalogError("", f"is not JSON ({error}): store the model's config.json unchanged") from error
     if not isinstance(value, dict):
-        raise CatalogError(key, "is not a JSON object: store the model's config.json unchanged")
+        raise CatalogError("", "is not a JSON object: store the model's config.json unchanged")
     return value
 
 

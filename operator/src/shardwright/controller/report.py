@@ -155,6 +155,11 @@ class Reporter:
                 f"HorizontalPodAutoscaler/{name}"
                 for name in self.store.autoscalers_at(now.entry.key.namespace, "Deployment", names(now))
             ),
+            foreign_edits=tuple(
+                f"Deployment/{d.name} by {', '.join(d.editors)}"
+                for d in now.deployments.values()
+                if d.editors
+            ),
             decision=proposal.decision or (None if proposal.held else proposal.core),
             plan=self._plan(now),
             target_revision="" if proposal.held else now.target,

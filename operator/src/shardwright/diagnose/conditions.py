@@ -15,7 +15,7 @@ from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
 from shardwright.api.status import Condition
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
-from shardwright.diagnose.trouble import WAITS_FOR_PERSON, unschedulable, worst
+from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, unschedulable, worst
 from shardwright.planner.types import NoPlan, Plan
 
 MAX_MESSAGE = 4096
@@ -173,7 +173,7 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
     if ready >= enough(facts.needed_replicas):
         return _Verdict(status="True", reason=Reason.SERVING, message="Enough replicas answer")
     trouble = worst(facts)
-    if trouble is not None and trouble.reason is not Reason.FOREIGN_AUTOSCALER:
+    if trouble is not None and trouble.reason not in HARMLESS:
         return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
     if not _running(facts):
         cause = planned if not planned.holds else placed
@@ -209,7 +209,7 @@ def _ready(
         return _Verdict(status="False", reason=Reason.ROLLING_OUT, message=message)
     if target.ready < max(1, facts.desired_replicas) or target.desired != facts.desired_replicas:
         trouble = worst(facts)
-        if trouble is not None and trouble.reason is not Reason.FOREIGN_AUTOSCALER:
+        if trouble is not None and trouble.reason not in HARMLESS:
             return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
         message = "Clients are served, but not all replicas answer yet"
         return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)

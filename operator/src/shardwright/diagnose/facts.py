@@ -91,6 +91,8 @@ class ServiceFacts:
     """Objects with a child's name that are not ours, as `Kind/name`."""
     foreign_autoscalers: tuple[str, ...] = ()
     """HorizontalPodAutoscalers (or the like) aimed at a child of ours, as `Kind/name`."""
+    foreign_edits: tuple[str, ...] = ()
+    """Deployments of ours to whose pod spec someone else has added something, as `Kind/name by MANAGER`."""
 
     decision: Plan | NoPlan | None = None
     """What the planner says of this generation; None while it was not asked (problems, no pool known yet)."""

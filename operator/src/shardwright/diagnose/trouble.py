@@ -43,6 +43,7 @@ SEVERITY: Final = (
     Reason.UNSCHEDULABLE,
     Reason.START_TOO_SLOW,
     Reason.FOREIGN_AUTOSCALER,
+    Reason.FOREIGN_EDIT,
 )
 """Which trouble is told when there are several: the one that explains the others first."""
 
@@ -58,6 +59,9 @@ WAITS_FOR_PERSON: Final = frozenset(
     }
 )
 """Trouble that time alone seldom mends."""
+
+HARMLESS: Final = frozenset({Reason.FOREIGN_AUTOSCALER, Reason.FOREIGN_EDIT})
+"""Trouble that is no reason why an engine does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,13 @@ def _all(facts: ServiceFacts) -> list[Trouble]:
             "other: delete it, or set scaling.mode External and aim it at the LLMService"
         )
         found.append(Trouble(reason=Reason.FOREIGN_AUTOSCALER, message=sentence))
+    if facts.foreign_edits:
+        names = "; ".join(sorted(facts.foreign_edits))
+        sentence = (
+            f"The pod spec was added to ({names}), and what is added stays: pods then differ from the plan. "
+            "Take it out of the Deployment, and write it under spec.podTemplate where it is wanted"
+        )
+        found.append(Trouble(reason=Reason.FOREIGN_EDIT, message=sentence))
     return found
 
 

@@ -5,22 +5,15 @@ Decides both from engine limits and dimensions. Never decides how much a card ha
 Sources: `docs/memory-model.md`: 189 measured starts, 73 of them with the peak printed.
 """
 
+from shardwright.catalog.engines import start_constants
 from shardwright.catalog.types import EngineClass, ModelArchitecture, NumberFormat
 from shardwright.planner.types import GIB, EngineLimits, Parallelism
 
-BASE_GIB = 0.053
-"""Constant part of the peak, fitted."""
-TOWER_GIB = 0.245
-"""What a multimodal model's profile adds, fitted; the peak of a large image batch can be more."""
-AFTER_POOL_GIB = 1.0
-"""Transient allocations after the pool is taken, at 8192 batched tokens (gpt-oss-20b at 0.95 failed on
-one)."""
 AFTER_POOL_TOKENS = 8192
+"""Batched tokens at which `StartConstants.after_pool_gib` was seen."""
 SMALL_SAMPLER_BYTES = 14.5
 """Sampler bytes for each sequence and word from 0.17 on; what an older peak has above it is free after the
 profile."""
-CONTEXT_GIB = 0.51
-"""CUDA context and libraries before the engine's own accounting starts, one GPU."""
 TRUSTED_UTILIZATION_PERCENT = 92
 """vLLM's own defaults (90, 92) leave room for graphs and transients; above it the room is computed."""
 
@@ -50,7 +43,9 @@ def peak_gib(
     aligned = hopper and engine.aligns_block_experts
     workspace = _profiled_workspace(model, split, limits, aligned=aligned)
     peak = max(sampler, layer) + 2 * tokens * hidden + workspace
-    return peak / GIB + BASE_GIB + (TOWER_GIB if model.multimodal else 0.0)
+    constants = start_constants()
+    tower_gib = constants.activation_tower_gib if model.multimodal else 0.0
+    return peak / GIB + constants.activation_base_gib + tower_gib
 
 
 def _profiled_workspace(
@@ -91,7 +86,7 @@ def after_pool_gib(
     sort, what it frees after the profile covers all of this but the graphs.
     """
     tokens = limits.max_num_batched_tokens
-    need = AFTER_POOL_GIB * min(1.0, tokens / AFTER_POOL_TOKENS)
+    need = start_constants().after_pool_gib * min(1.0, tokens / AFTER_POOL_TOKENS)
     if model.moe is not None and model.quantization.format is NumberFormat.MXFP4:
         width = model.moe.expert_intermediate_size / (1 if split.expert else split.tensor)
         rows = tokens * model.moe.experts_per_token

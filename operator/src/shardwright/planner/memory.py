@@ -10,6 +10,7 @@ Sources and measured errors: `docs/memory-model.md`.
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from shardwright.catalog.engines import start_constants
 from shardwright.catalog.gpus import visible_gib
 from shardwright.catalog.types import AttentionKind, ModelArchitecture
 from shardwright.planner import activation, kv, weights
@@ -143,7 +144,7 @@ def _room_outside_gib(request: MemoryRequest, total: float, graphs: float) -> fl
     percent = request.percent
     if percent <= activation.TRUSTED_UTILIZATION_PERCENT or not request.engine.v1:
         return 0.0
-    outside = total * (100 - percent) / 100 - activation.CONTEXT_GIB
+    outside = total * (100 - percent) / 100 - start_constants().context_gib
     graphs_outside = 0.0 if request.engine.subtracts_cuda_graphs else graphs
     need = activation.after_pool_gib(
         request.architecture,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from shardwright.catalog.engines import start_constants
 from shardwright.catalog.types import ModelArchitecture, NumberFormat, Quantization
 from shardwright.planner.types import Parallelism
 from shardwright.planner.unquantized import kept_layers
@@ -23,9 +24,6 @@ the rest only when more than 1 MiB would remain (PyTorch, CUDACachingAllocator: 
 kSmallSize)."""
 VOCAB_PADDING = 64
 """vLLM pads embedding and output rows to a multiple of 64."""
-ROCM_MOE_16BIT = 1.375
-"""ROCm pads unquantised experts: Qwen3-VL-30B takes 79.29 GiB on MI300X and 58.23 on H200, Maverick 126.7 and
-93.8."""
 MXFP4_WIDTH_STEP = 128
 MXFP4_HIDDEN_STEP = 256
 """mxfp4 kernels pad an expert's width per rank to 128 and the hidden size to 256 (gpt-oss-120b: 65.97 GiB
@@ -253,7 +251,7 @@ def _experts(
         width = ceil(width / MXFP4_WIDTH_STEP) * MXFP4_WIDTH_STEP
         hidden = ceil(hidden / MXFP4_HIDDEN_STEP) * MXFP4_HIDDEN_STEP
     for each, times in total.formats("experts", hidden, layers):
-        padding = ROCM_MOE_16BIT if amd and each == SIXTEEN_BIT else 1.0
+        padding = start_constants().rocm_16bit_experts_factor if amd and each == SIXTEEN_BIT else 1.0
         total.add(count * 2 * width * hidden * each * padding, times)
         total.add(count * width * hidden * each * padding, times)
         if each == 1.0 and model.quantization.block is None:

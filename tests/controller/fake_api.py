@@ -1,0 +1,145 @@
+"""A fake API server with the operator's loop on top: what is written is kept, and what is told can be read."""
+
+import copy
+import itertools
+
+from harness import nodes
+from shardwright.cluster.api import Applied
+from shardwright.cluster.errors import Conflict, Gone
+from shardwright.controller.parts import Parts
+
+
+class Fake:
+    """A fake API server: keeps what is applied, knows no scheduler, and fails when told to."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], dict] = {}
+        self.log: list[str] = []
+        self.statuses: dict[str, dict] = {}
+        self.versions = itertools.count(1000)
+        self.fail: dict[str, Exception] = {}
+        self.parts: Parts
+        self.raw: dict[str, dict] = {}
+        self.conflicts = True
+        self.applied: list[tuple[str, dict]] = []
+
+    def _check(self, what: str) -> None:
+        self.log.append(what)
+        for prefix, error in self.fail.items():
+            if what.startswith(prefix):
+                raise error
+
+    async def apply(self, obj, *, force=True) -> Applied:
+        kind, name = obj["kind"], obj["metadata"]["name"]
+        self._check(f"apply {kind}/{name}")
+        key = (kind, obj["metadata"]["namespace"], name)
+        created = key not in self.objects
+        self.applied.append((f"{kind}/{name}", obj))
+        if not created and not force and self.conflicts:
+            raise Conflict("conflict", status=409)
+        live = copy.deepcopy(obj)
+        live["metadata"] |= {"uid": f"uid-{name}-{kind}", "resourceVersion": str(next(self.versions))}
+        live["metadata"]["managedFields"] = [
+            {"manager": "shardwright", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+        ]
+        self.objects[key] = live
+        return Applied(copy.deepcopy(live["metadata"]), created)
+
+    async def apply_status(self, _namespace, name, status, _uid):
+        self._check(f"status {name}")
+        self.statuses[name] = status
+        raw = self.raw[name]
+        raw["metadata"]["resourceVersion"] = str(next(self.versions))
+        raw["status"] = status
+        return copy.deepcopy(raw["metadata"])
+
+    async def metadata(self, kind, namespace, name):
+        self.log.append(f"look {kind.kind}/{name}")
+        error = self.fail.get(f"look {kind.kind}")
+        if error:
+            raise error
+        found = self.objects.get((kind.kind, namespace, name))
+        return found["metadata"] if found else None
+
+    async def get(self, kind, namespace, name):
+        found = self.objects.get((kind.kind, namespace, name))
+        if found is None:
+            raise Gone(f"GET {kind.plural}/{name}: 404 NotFound", status=404)
+        return copy.deepcopy(found)
+
+    async def names(self, kind, namespace):
+        return {name for k, ns, name in self.objects if (k, ns) == (kind.kind, namespace)}
+
+    async def delete(self, kind, namespace, name, *, uid):  # noqa: ARG002
+        self._check(f"delete {kind.kind}/{name}")
+        self.parts.store.remove_child(kind.kind, (namespace, name))
+
+    async def create_event(self, _namespace, event):
+        self.log.append(f"event {event['reason']}")
+
+    # What the world does.
+
+    def put(self, name: str, *, at: int = 0, **spec) -> None:
+        old = self.raw.get(name)
+        body = {
+            "model": {"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 8192},
+            "pool": {"maxGPUs": 8},
+            "scaling": {"minReplicas": 1, "maxReplicas": 1},
+        } | spec
+        raw = {
+            "metadata": {
+                "name": name, "namespace": "team", "uid": f"uid-{name}",
+                "resourceVersion": str(next(self.versions)),
+                "generation": old["metadata"]["generation"] + 1 if old else 1,
+                "creationTimestamp": f"2026-01-01T00:00:{at:02d}Z",
+            },
+            "spec": body,
+            "status": (old or {}).get("status", {}),
+        }  # fmt: skip
+        self.raw[name] = raw
+        self.parts.store.set_service(copy.deepcopy(raw))
+
+    def node(self, name: str, gpus: int = 4) -> None:
+        node = nodes.gpu_node(name, "NVIDIA-RTX-A6000", gpus=gpus)
+        node["metadata"]["resourceVersion"] = str(next(self.versions))
+        node["spec"].pop("taints", None)
+        node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        self.parts.store.set_node(node)
+
+    def run_pods(self, node: str) -> None:
+        """Make the pods of all Deployments, ready on `node`."""
+        for (kind, namespace, name), obj in self.objects.items():
+            if kind != "Deployment" or obj["metadata"]["uid"] == "foreign":
+                continue
+            template = obj["spec"]["template"]
+            for index in range(obj["spec"]["replicas"]):
+                pod = {
+                    "metadata": {
+                        "name": f"{name}-{index}",
+                        "namespace": namespace,
+                        "labels": template["metadata"]["labels"],
+                    },
+                    "spec": template["spec"] | {"nodeName": node},
+                    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+                }
+                self.parts.store.set_pod(pod)
+
+    def condition(self, name: str, kind: str) -> tuple[str, str]:
+        found = self._condition(name, kind)
+        return found["status"], found["reason"]
+
+    def message(self, name: str, kind: str) -> str:
+        return self._condition(name, kind)["message"]
+
+    def _condition(self, name: str, kind: str) -> dict:
+        [found] = [c for c in self.statuses[name]["conditions"] if c["type"] == kind]
+        return found
+
+    def deployments(self) -> dict[str, int]:
+        """Replicas by name."""
+        return {
+            name: o["spec"]["replicas"] for (kind, _, name), o in self.objects.items() if kind == "Deployment"
+        }
+
+    def writes(self) -> list[str]:
+        return [entry for entry in self.log if entry.startswith(("apply", "status", "delete"))]

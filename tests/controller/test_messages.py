@@ -1,0 +1,144 @@
+"""A condition's message names the field that is wrong, once, whoever found it."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.reasons import Reason
+from shardwright.controller.references import references
+from shardwright.diagnose.conditions import conditions
+from shardwright.diagnose.facts import ServiceFacts
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+SMALL = {"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 8192}
+NAMED = {"name": "none", "key": "key"}
+HUB = {"type": "Hub", "hub": {"tokenSecretRef": NAMED}}
+CACHE = {"type": "PVC", "claimName": "none"}
+OWN = {"id": "some/model", "maxContextTokens": 4096, "config": {"configMapRef": NAMED}}
+
+
+def model(**more):
+    return {"model": SMALL | more}
+
+
+# The field, and a spec that names something missing there.
+MISSING = {
+    "spec.model.source.hub.tokenSecretRef": model(source=HUB),
+    "spec.model.source.uri.credentialsSecretRef": model(
+        source={"type": "URI", "uri": {"uri": "s3://bucket/model", "credentialsSecretRef": "none"}}
+    ),
+    "spec.model.source.pvc.claimName": model(
+        source={"type": "PVC", "pvc": {"claimName": "none", "path": "model"}}
+    ),
+    "spec.model.cache.claimName": model(cache=CACHE),
+    "spec.model.chatTemplate.configMapRef": model(chatTemplate={"configMapRef": NAMED}),
+    "spec.engine.imagePullSecrets[0]": {"engine": {"imagePullSecrets": [{"name": "none"}]}},
+    "spec.engine.env[0].secretRef": {"engine": {"env": [{"name": "A", "secretRef": NAMED}]}},
+    "spec.model.config.configMapRef": {"model": OWN},
+    "spec.model.id": {"model": {"id": "some/model", "maxContextTokens": 4096}},
+}
+
+
+def said(fake, condition, field):
+    """The message, once it is sure that it names the field once."""
+    message = fake.message("chat", condition)
+    assert message.count(field.removeprefix("spec.")) == 1, message
+    return message
+
+
+@pytest.mark.parametrize("field", MISSING)
+async def test_what_is_missing_is_told_with_its_field_once(fake, field):
+    fake.node("n1")
+    fake.put("chat", **MISSING[field])
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Accepted")[0] == "False"
+    assert said(fake, "Accepted", field).startswith(f"{field}: ")
+    assert fake.message("chat", "Ready") == fake.message("chat", "Accepted")
+
+
+async def test_every_reference_is_among_those_that_are_tested():
+    for field, spec in MISSING.items():
+        parsed = LLMServiceSpec.model_validate({"model": SMALL, "pool": {"maxGPUs": 1}} | spec)
+        found = [reference.field for reference in references(parsed)]
+        # The model's own facts are read apart, and are no plain reference.
+        assert found == [field] or field in {"spec.model.id", "spec.model.config.configMapRef"}
+
+
+@pytest.mark.parametrize("text", [None, "{not json", "[1]", json.dumps({"model_type": "llama"})])
+async def test_an_unusable_config_is_told_with_field_and_key_once(fake, text):
+    fake.node("n1")
+    fake.objects["ConfigMap", "team", "none"] = {"data": {} if text is None else {"key": text}}
+    fake.put("chat", model=OWN)
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Accepted") == ("False", "InvalidModelConfig")
+    message = said(fake, "Accepted", "spec.model.config.configMapRef")
+    assert message.count("ConfigMap none") == message.count("key key") == 1, message
+    assert "key: key" not in message
+
+
+@pytest.mark.parametrize("field", ["spec.model.cache.claimName", "spec.model.source.pvc.claimName"])
+async def test_a_claim_for_one_node_is_told_with_its_field_once(fake, field):
+    fake.node("n1")
+    fake.objects["PersistentVolumeClaim", "team", "none"] = {"spec": {"accessModes": ["ReadWriteOnce"]}}
+    fake.put("chat", scaling={"minReplicas": 2, "maxReplicas": 2}, **MISSING[field])
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Accepted") == ("False", "CacheNotShareable")
+    assert said(fake, "Accepted", field).startswith(f"{field}: claim none is ReadWriteOnce")
+
+
+async def test_an_unknown_variant_is_described_without_its_field(fake):
+    """It keeps nothing from running; wherever it is shown, the field is put before it."""
+    fake.node("n1")
+    fake.put("chat", **model(variants=[{"id": "some/variant"}]))
+    await asyncio.sleep(3)
+    [entry] = fake.parts.store.services.values()
+    [problem] = [p for p in fake.parts.planning.proposals[entry.key].problems if p.field]
+    assert problem.field == "spec.model.variants[0].id"
+    shown = conditions(
+        ServiceFacts(
+            namespace="team",
+            name="chat",
+            generation=1,
+            now="2026-01-01T00:00:00Z",
+            problems=(replace(problem, blocking=True),),
+        )
+    )
+    assert shown[0].message.count(problem.field) == 1
+
+
+async def test_a_stored_spec_of_another_schema_is_told_with_its_fields_once(fake):
+    fake.node("n1")
+    fake.put("chat", pool={"maxGPUs": "many"})
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Accepted") == ("False", Reason.INVALID_SPEC.value)
+    assert fake.message("chat", "Accepted").count("maxGPUs") == 1
+
+
+BAD_REQUESTS = {
+    "model.maxContextTokens": model(maxContextTokens=200_000),
+    "model.quantization": model(quantization="FP8"),
+    "model.quantizeAtLoad": {
+        "model": {
+            "id": "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic",
+            "maxContextTokens": 8192,
+            "quantization": "FP8",
+            "quantizeAtLoad": True,
+        }
+    },
+    "parallelism.expert": {"parallelism": {"expert": "Enabled"}},
+    "parallelism.tensor": {"parallelism": {"tensor": 3}},
+    "pool.gpuProducts": {"pool": {"maxGPUs": 8, "gpuProducts": ["NVIDIA-X900"]}},
+}
+
+
+@pytest.mark.parametrize("field", BAD_REQUESTS)
+async def test_what_no_pool_can_serve_is_told_with_its_field_once(fake, field):
+    fake.node("n1")
+    fake.put("chat", **BAD_REQUESTS[field])
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Planned")[0] == "False"
+    said(fake, "Planned", field)

@@ -1,0 +1,410 @@
+"""Each candidate's reason, recomputed from its estimate's figures, the prices and the nodes.
+
+The rules are in `oracles`. The planner is asked again only for whether an arrangement fits when it stands
+alone.
+"""
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.oracles import (
+    CAPABILITY,
+    cost,
+    legal,
+    linked_gpus,
+    needed_tokens,
+    overheads_gib,
+    wanted_context,
+)
+from planner.plan_support import A100_40, H100, H200, L4, L40S, T4
+from planner.test_properties import HOSTS, MODELS, PRODUCTS, ask, nodes_of, specs
+from shardwright.planner.choice import plan
+from shardwright.planner.explain import text
+from shardwright.planner.types import GIB, Plan
+
+LOST = {"LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated"}
+"""It fits, and another was chosen."""
+TIE, GAIN = 1.05, 1.3
+"""Costs this close are equal; an arrangement without a measured row must be this much cheaper."""
+UNCOVERED_KV = "FP8 KV cache"
+
+
+class Case:
+    """A decision with what its reasons are held against."""
+
+    def __init__(self, asked, shapes):
+        self.asked, self.shapes = asked, shapes
+        self.decision = plan(asked)
+        self.architectures = {m.model_id: m.architecture for m in asked.models}
+        self.chosen = next((c for c in self.decision.candidates if c.reason.value == "Chosen"), None)
+        self.priced = self.chosen is not None and "an hour" in self.chosen.message
+        self.interconnect = asked.spec.pool.interconnect
+        self.policy = (self.interconnect and self.interconnect.policy) or "PreferNVLink"
+        self.bridges = (self.interconnect and self.interconnect.bridges) or "None"
+        self.replicas = (asked.spec.scaling and asked.spec.scaling.min_replicas) or 1
+        self.counts = {}
+        self.percent = asked.engine.default_gpu_memory_utilization_percent
+
+    def of(self, label):
+        """(GPUs, linked GPUs, host) of the nodes of a product whose driver runs the engine's image."""
+        product = self.asked.products[label]
+        return [
+            (gpus - missing, linked_gpus(product, gpus, gpus - missing, self.bridges), host)
+            for name, gpus, missing, host, driver in self.shapes
+            if self.asked.products[name].label == label and gpus > missing and driver != "535"
+        ]
+
+    def hybrid(self, candidate):
+        """Whether the tokens that its KV cache holds depend on the length that they are counted for."""
+        return self.architectures[candidate.model_id].attention.value == "SlidingHybrid"
+
+    def needs(self, candidate):
+        return needed_tokens(self.asked, self.architectures[candidate.model_id], candidate.parallelism.gpus)
+
+    def context(self, candidate):
+        return wanted_context(self.asked, self.architectures[candidate.model_id])
+
+    def holds(self, candidate):
+        """Whether the KV cache of its estimate holds one longest request and the requests in flight."""
+        bill = candidate.estimate
+        enough = self.hybrid(candidate) or bill.promised_kv_tokens >= self.needs(candidate)
+        return enough and bill.largest_model_len >= self.context(candidate)
+
+    def price(self, candidate):
+        """What all replicas that the load takes cost, an hour or in GPUs."""
+        product = self.asked.products[candidate.product]
+        return cost(product, candidate.parallelism.gpus, self.priced) * self.count(candidate)
+
+    def count(self, candidate):
+        """The replicas that the arrangement takes when it stands alone."""
+        key = candidate.arrangement
+        if key not in self.counts:
+            again = self.alone(candidate)
+            self.counts[key] = again.replicas if isinstance(again, Plan) else self.replicas
+        return self.counts[key]
+
+    def judged(self, candidate):
+        return self.price(candidate) * (1.0 if self.covered(candidate) else GAIN)
+
+    def covered(self, candidate):
+        """Whether measured rows cover its memory and its speed."""
+        again = self.alone(candidate)
+        gaps = isinstance(again, Plan) and again.speed is not None and again.speed.gaps
+        split = candidate.parallelism
+        return candidate.estimate.covered and split.pipeline == 1 and not split.expert and not gaps
+
+    def alone(self, candidate):
+        """The decision when this arrangement is the only one that is asked for."""
+        split = candidate.parallelism
+        pins = {"tensor": split.tensor, "pipeline": split.pipeline}
+        pins["expert"] = "Enabled" if split.expert else "Disabled"
+        spec = type(self.asked.spec).model_validate(
+            {**self.asked.spec.model_dump(by_alias=True, exclude_none=True), "parallelism": pins}
+        )
+        nodes = tuple(n for n in self.asked.pool.nodes if n.product == candidate.product)
+        models = tuple(m for m in self.asked.models if m.model_id == candidate.model_id)
+        pool = replace(self.asked.pool, nodes=nodes, excluded=(), fingerprint="alone")
+        return plan(replace(self.asked, spec=spec, models=models, pool=pool))
+
+    def named(self, candidate, arrangement, label=None):
+        """The candidate of the same checkpoint that a sentence names."""
+        return next(
+            c
+            for c in self.decision.candidates
+            if str(c.parallelism) == arrangement
+            and c.product == (label or candidate.product)
+            and c.model_id == candidate.model_id
+        )
+
+
+def bill_adds_up(case, bill):
+    """What is left for the KV cache is the engine's share of the memory less the bill's lines."""
+    budget = bill.visible_gib * case.percent / 100
+    subtracted = bill.cuda_graph_gib if case.asked.engine.subtracts_cuda_graphs else 0.0
+    left = budget - (overheads_gib(bill) - bill.cuda_graph_gib) - subtracted
+    assert abs(left - bill.kv_cache_gib_per_gpu) < 1e-6
+    return left
+
+
+def weights_do_not_fit(case, candidate):
+    assert bill_adds_up(case, candidate.estimate) <= 0
+    assert candidate.estimate.promised_kv_tokens == 0
+    assert candidate.gib_short > 0
+
+
+def kv_too_small(case, candidate):
+    bill = candidate.estimate
+    assert bill_adds_up(case, bill) > 0  # the weights do fit
+    if candidate.gib_short == 0 and "of context" in candidate.message:
+        asked = case.asked.spec.model.max_context_tokens
+        assert asked is not None
+        assert bill.largest_model_len < asked
+        if case.decision.context_clamped_from is not None:
+            assert bill.largest_model_len // 256 < case.decision.estimate.largest_model_len // 256
+        return
+    if not case.hybrid(candidate):
+        assert bill.promised_kv_tokens < case.needs(candidate)
+        promised = (bill.kv_cache_gib_per_gpu - bill.margin_gib) * GIB
+        missing = case.needs(candidate) * bill.kv_bytes_per_token_per_gpu - promised
+        assert abs(candidate.gib_short - max(0.0, missing) / GIB) < 0.02
+    assert not isinstance(case.alone(candidate), Plan) or case.asked.spec.model.max_context_tokens
+
+
+def fits(case, candidate):
+    """It holds the work within the budget, on some node in every dimension, and its degree is legal."""
+    split = candidate.parallelism
+    assert bill_adds_up(case, candidate.estimate) > 0
+    clamped = case.decision.context_clamped_from is not None
+    assert case.holds(candidate) or (clamped and case.asked.spec.model.max_context_tokens)
+    assert split.gpus * case.replicas <= case.asked.spec.pool.max_gpus
+    roomy = [linked for gpus, linked, _ in case.of(candidate.product) if gpus >= split.gpus]
+    assert roomy
+    assert case.policy != "RequireNVLink" or max(roomy) >= split.tensor
+    again = case.alone(candidate)
+    assert isinstance(again, Plan)
+    assert again.parallelism == split
+
+
+def costs_more(case, candidate):
+    ours, theirs = case.price(candidate), case.price(case.chosen)
+    here = (candidate.model_id, candidate.product) == (case.chosen.model_id, case.chosen.product)
+    assert not here or candidate.parallelism.gpus <= case.chosen.parallelism.gpus
+    if " where TP" in candidate.message and " on " not in candidate.message.split(" where ")[1]:
+        rival = case.named(candidate, candidate.message.split(" where ")[1].split(" takes ")[0])
+        theirs = case.price(rival)  # the best of its own product, which lost in turn
+    assert ours > theirs
+    assert step(case, candidate) <= max(1, step(case, case.chosen))
+    if case.priced:
+        assert f"takes {ours:.2f} an hour" in candidate.message
+        assert f"takes {theirs:.2f} an hour" in candidate.message
+
+
+def larger_than_needed(case, candidate):
+    found = re.search(r"takes (\d+) GPUs? a replica where (\S+) takes (\d+)(: .*)?$", candidate.message)
+    if found is None:  # one GPU of another product is enough
+        assert case.chosen.parallelism.gpus == 1 < candidate.parallelism.gpus
+        return
+    smaller = case.named(candidate, found[2])
+    assert int(found[1]) == candidate.parallelism.gpus > smaller.parallelism.gpus == int(found[3])
+    assert isinstance(case.alone(smaller), Plan)
+
+
+def unvalidated(case, candidate):
+    split = candidate.parallelism
+    if "stages are for" in candidate.message:
+        assert split.pipeline > 1
+        assert case.chosen.parallelism.pipeline == 1
+        return
+    assert not case.covered(candidate) or UNCOVERED_KV in candidate.message
+    assert case.price(candidate) * GAIN > case.price(case.chosen)
+
+
+def ranked_lower(case, candidate):
+    """It costs no more than the rule allows, and the sentence names a rule that puts another first."""
+    ours = candidate.parallelism
+    found = re.search(
+        r" (TP\S+?)(?: on (\S+))?(?: on \d+ GPUs?| fits too| has fewer| ranks first|$)", candidate.message
+    )
+    if "at about the same cost" in candidate.message:
+        own = re.search(
+            r"(?:but|cover|cost;) (TP\S+)(?! on)(?: (?:keeps|is|has|leaves|comes)|$)", candidate.message
+        )
+        return ranked_between_products(case, candidate, case.named(candidate, own[1]) if own else case.chosen)
+    rival = case.named(candidate, found[1].rstrip(","))
+    theirs = rival.parallelism
+    assert ours.gpus <= theirs.gpus
+    assert isinstance(case.alone(rival), Plan)
+    if "expert parallelism" in candidate.message:
+        assert ours.expert > theirs.expert
+    elif "powers of two" in candidate.message:
+        assert ours.tensor not in {1, 2, 4, 8, 16}
+        assert theirs.tensor in {1, 2, 4, 8, 16}
+    elif "pipeline stages" in candidate.message:
+        assert ours.pipeline > theirs.pipeline
+        assert ours.gpus == theirs.gpus, "on as many GPUs"
+    else:
+        assert ours.gpus == theirs.gpus
+    return None
+
+
+def ranked_between_products(case, candidate, winner):
+    ours, theirs = candidate.parallelism, winner.parallelism
+    fp8 = UNCOVERED_KV in case.decision.coverage or winner is not case.chosen
+    assert case.price(candidate) <= case.judged(winner) * (GAIN if fp8 else 1.0) * TIE + 1e-9
+    memory = [case.asked.products[c.product].memory_mib for c in (candidate, winner)]
+    if "failure domain" in candidate.message:
+        assert ours.gpus > theirs.gpus
+        return
+    if "targets of the workload's profile" in candidate.message:
+        assert case.alone(candidate).speed.missed
+        assert not case.alone(winner).speed.missed
+        return
+    assert ours.gpus == theirs.gpus
+    if "room for more load" in candidate.message:
+        loads = [case.alone(c).speed.most * case.count(c) for c in (candidate, winner)]
+        assert loads[0] < loads[1]
+        return
+    if "larger GPU" in candidate.message:
+        assert memory[0] > memory[1]
+    elif "comes first by name" in candidate.message:
+        assert memory[0] == memory[1]
+        assert candidate.product > winner.product
+
+
+def step(case, candidate):
+    """Which question it answers: 0 one GPU, 1 ranks in an island (or under Any), 2 stages or unlinked ranks."""
+    split = candidate.parallelism
+    if split.gpus == 1:
+        return 0
+    linked = any(n >= split.tensor for gpus, n, _ in case.of(candidate.product) if gpus >= split.gpus)
+    return 1 if split.pipeline == 1 and (linked or case.policy == "Any") else 2
+
+
+def beyond_island(case, candidate):
+    roomy = [n for gpus, n, _ in case.of(candidate.product) if gpus >= candidate.parallelism.gpus]
+    if case.policy == "RequireNVLink":
+        assert candidate.parallelism.tensor > max(roomy)
+    again = case.alone(candidate)
+    assert not isinstance(again, Plan) or not again.within_island
+
+
+def over_budget(case, candidate):
+    total = candidate.parallelism.gpus * case.replicas
+    assert total > case.asked.spec.pool.max_gpus
+    assert candidate.gpus_short == total - case.asked.spec.pool.max_gpus
+    assert bill_adds_up(case, candidate.estimate) > 0
+
+
+def node_too_small(case, candidate):
+    """GPUs of one node would do; a pod of two CPUs and one a GPU, and 4 GiB and more a GPU, would not."""
+    gpus = candidate.parallelism.gpus
+    roomy = [host for have, _, host in case.of(candidate.product) if have >= gpus]
+    assert roomy
+    weights = candidate.estimate.weights_gib_per_gpu
+    shm = 1 if gpus == 1 else min(16, 2 * gpus)
+    stated = case.architectures[candidate.model_id].checkpoint_bytes
+    disk = 8 + (stated / GIB if stated else weights * gpus) * 1.05
+    for cpus, memory, space in roomy:
+        unlinked = case.policy != "Any"  # a larger node without links may be left out
+        assert cpus < 2 + gpus or memory < 4 + 4 * gpus + shm or space < disk + 1 or unlinked
+
+
+def needs_multi_node(case, candidate):
+    assert candidate.parallelism.gpus > max(gpus for gpus, _, _ in case.of(candidate.product))
+
+
+def beyond_node(case, candidate):
+    nodes, split = case.of(candidate.product), candidate.parallelism
+    assert split.gpus > max(gpus for gpus, _, _ in nodes) or not any(
+        gpus >= split.gpus and linked >= split.tensor for gpus, linked, _ in nodes
+    )
+
+
+def number_format(case, candidate):
+    have = case.asked.products[candidate.product].compute_capability
+    assert have < CAPABILITY[case.architectures[candidate.model_id].quantization.format.value]
+
+
+def not_pinned(case, candidate):
+    pins = case.asked.spec.parallelism
+    assert pins.tensor not in {None, candidate.parallelism.tensor} or pins.expert == "Enabled"
+
+
+def illegal(case, candidate):
+    split = candidate.parallelism
+    assert not legal(case.architectures[candidate.model_id], split.tensor, split.expert)
+
+
+def driver(case, candidate):
+    assert not case.of(candidate.product)
+
+
+def chosen(case, candidate):
+    """None that one GPU or an island holds goes by that would have won by the price of all replicas."""
+    for other in case.decision.candidates:
+        if other.reason.value in LOST and case.decision.context_clamped_from is None:
+            late = step(case, other) > 1
+            assert step(case, candidate) < 2 or late
+            if not late and other.parallelism.tensor in {1, 2, 4, 8, 16}:
+                assert case.price(candidate) <= case.price(other) * TIE * GAIN + 1e-9
+
+
+CHECKS = {
+    "Chosen": (fits, chosen), "WeightsDoNotFit": (weights_do_not_fit,), "KVTooSmall": (kv_too_small,),
+    "CostsMore": (fits, costs_more), "LargerThanNeeded": (fits, larger_than_needed),
+    "RankedLower": (fits, ranked_lower), "Unvalidated": (fits, unvalidated), "BeyondIsland": (beyond_island,),
+    "BeyondNode": (beyond_node,), "NeedsMultiNode": (needs_multi_node,), "OverBudget": (over_budget,),
+    "NodeTooSmall": (node_too_small,), "NumberFormatUnsupported": (number_format,), "NotPinned": (not_pinned,),
+    "IllegalTensorParallelism": (illegal,), "DriverTooOld": (driver,), "ContextTooLong": (),
+}  # fmt: skip
+UNJUDGED = {
+    "NotPinned",
+    "NumberFormatUnsupported",
+    "IllegalTensorParallelism",
+    "DriverTooOld",
+    "ContextTooLong",
+}
+
+
+def check(case):
+    """Every candidate is named once, and its reason is true."""
+    names = [c.arrangement for c in case.decision.candidates]
+    assert len(names) == len(set(names))
+    written = text(case.decision)
+    for candidate in case.decision.candidates:
+        reason, split = candidate.reason.value, candidate.parallelism
+        assert written.count(f"  {candidate.arrangement}: {reason}: ") == 1
+        if reason not in UNJUDGED:
+            assert legal(case.architectures[candidate.model_id], split.tensor, split.expert)
+        for rule in CHECKS[reason]:
+            rule(case, candidate)
+    assert (case.chosen is not None) == isinstance(case.decision, Plan)
+    return Counter(c.reason.value for c in case.decision.candidates)
+
+
+nodes = st.lists(
+    st.tuples(
+        st.sampled_from([*PRODUCTS, T4]), st.sampled_from([1, 2, 4, 8]), st.sampled_from([0, 0, 1]),
+        st.sampled_from(HOSTS), st.sampled_from(["580", "580", "580", "535", None]),
+    ),
+    min_size=1, max_size=5,
+)  # fmt: skip
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(MODELS), nodes, specs)
+def test_each_reason_is_true_when_it_is_recomputed(model, shapes, spec):
+    check(Case(ask(model, nodes_of(shapes), spec), shapes))
+
+
+def test_the_reasons_that_matter_are_met():
+    """The property above means nothing for a reason that it never meets: here each of them is, for certain."""
+    roomy = (128, 1024, 4096)
+    met = Counter()
+    for model in (*MODELS, "Qwen/Qwen3-14B"):
+        for wanted in (
+            [(H100, 8), (H200, 8)],
+            [(L4, 8), (L40S, 4), (A100_40, 8)],
+            [(H100, 4), (A100_40, 4), (T4, 4)],
+        ):
+            for gpus, context in ((8, None), (8, 32768), (2, 4096)):
+                shapes = [(label, count, 0, roomy, "580") for label, count in wanted]
+                spec = {"model": {"maxContextTokens": context} if context else {}, "pool": {"maxGPUs": gpus}}
+                met += check(Case(ask(model, nodes_of(shapes), spec), shapes))
+    wanted = {
+        "WeightsDoNotFit",
+        "KVTooSmall",
+        "CostsMore",
+        "LargerThanNeeded",
+        "RankedLower",
+        "Unvalidated",
+        "OverBudget",
+    }
+    assert wanted <= set(met), met
+    assert (
+        min(met[reason] for reason in ("WeightsDoNotFit", "KVTooSmall", "CostsMore", "RankedLower")) >= 5
+    ), met
