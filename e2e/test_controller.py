@@ -246,7 +246,8 @@ def test_node_loss_and_a_new_node(world: World) -> None:
     world.apply(world.service("chat", replicas=2))
     world.ready("chat")
     world.cluster.api.delete(f"/api/v1/nodes/{lost}")
-    world.until("chat", "Ready", "False", timeout_s=60)
+    # Kubernetes looks for pods without a node every 20 s and deletes what it has seen so for 40 s.
+    world.until("chat", "Ready", "False", timeout_s=120)
     new = world.add_node("b", gpus=2)
     world.ready("chat", timeout_s=90)
     assert {pod["spec"].get("nodeName") for pod in world.pods() if is_ready(pod)} == {new}
