@@ -1,6 +1,7 @@
 """The loop against a fake API: what is written, in which order, and what an error leads to."""
 
 import asyncio
+import copy
 
 import pytest
 
@@ -281,6 +282,22 @@ async def test_a_burst_of_changes_is_read_to_its_end_and_one_change_is_not_kept_
         fake.put(names[turn % 20], scaling={"minReplicas": 1 + turn // 20 % 2, "maxReplicas": 2})
         await asyncio.sleep(0.05)
     assert len([entry for entry in fake.log if entry.startswith("apply")]) > 20
+
+
+@pytest.mark.parametrize("label", ["zz", None])
+async def test_a_child_whose_label_names_another_service_is_put_back(fake, label):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    key = next(key for key in fake.objects if key[0] == "Service" and key[2] == "chat")
+    edited = copy.deepcopy(fake.objects[key])
+    edited["metadata"]["resourceVersion"] = str(next(fake.versions))
+    edited["metadata"]["managedFields"] = []
+    edited["metadata"]["labels"]["shardwright.dev/service"] = label or ""
+    fake.log.clear()
+    fake.parts.store.set_child(edited)
+    await asyncio.sleep(1)
+    assert "apply Service/chat" in fake.log
 
 
 async def test_overload_is_waited_out_and_nothing_is_written_twice(fake):
