@@ -119,6 +119,22 @@ def test_hand_edits_are_repaired(world: World) -> None:
         ),
         "selector put back",
     )
+    port = {"name": "http", "port": 8081, "targetPort": "http"}
+    world.cluster.api.merge(f"{services}/chat", {"spec": {"ports": [port]}})
+    wait_until(
+        lambda: [p["port"] for p in world.cluster.api.get(f"{services}/chat")["spec"]["ports"]] == [80],
+        "port put back",
+    )
+    world.ready("chat")
+    world.cluster.api.merge(
+        f"{services}/chat-engine", {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
+    )
+    wait_until(
+        lambda: world.cluster.api.get(f"{services}/chat-engine")["metadata"]["labels"].get(
+            "app.kubernetes.io/managed-by"
+        ),
+        "label of the watch put back",
+    )
     world.cluster.api.merge(f"{services}/chat", {"metadata": {"labels": {"shardwright.dev/service": None}}})
     wait_until(
         lambda: world.cluster.api.get(f"{services}/chat")["metadata"]["labels"].get(

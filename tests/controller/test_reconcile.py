@@ -300,6 +300,23 @@ async def test_a_child_whose_label_names_another_service_is_put_back(fake, label
     assert "apply Service/chat" in fake.log
 
 
+async def test_a_child_that_left_the_watch_is_looked_at_and_keeps_what_it_says(fake):
+    for index in range(2):
+        fake.node(f"n{index}")
+    for index in range(6):  # so many new services that their names are listed instead of looked at one by one
+        fake.put(f"s{index}")
+    await asyncio.sleep(10)
+    assert "look Service/s0" not in fake.log
+    fake.objects["Service", "team", "s0"]["metadata"]["labels"].pop("app.kubernetes.io/managed-by")
+    fake.log.clear()
+    fake.applied.clear()
+    fake.parts.store.remove_child("Service", ("team", "s0"))
+    await asyncio.sleep(2)
+    assert fake.log[:2] == ["look Service/s0", "apply Service/s0"]
+    [(_, written)] = fake.applied
+    assert written["spec"]["ports"]
+
+
 async def test_overload_is_waited_out_and_nothing_is_written_twice(fake):
     fake.node("n1")
     fake.fail["apply PodDisruptionBudget"] = Transient("busy", status=429, retry_after_s=20)
