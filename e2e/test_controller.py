@@ -5,30 +5,16 @@ Each test has its own namespace and its own nodes, chosen by a label, so that te
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from controller_world import CHILDREN, SERVICES, SMALL, World, install, is_ready, running_operator, world_of
+from controller_world import CHILDREN, SERVICES, SMALL, World, install, is_ready
 from harness.api import Json
-from harness.cluster import Cluster
 from harness.waiting import wait_until
 from operator_process import ROOT, OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
-    with running_operator(cluster) as process:
-        yield process
-
-
-@pytest.fixture
-def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterator[World]:
-    with world_of(cluster, operator, namespace) as made:
-        yield made
 
 
 def test_apply_becomes_ready_on_the_intended_node_and_again_changes_nothing(world: World) -> None:
