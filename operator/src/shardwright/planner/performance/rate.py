@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shardwright.catalog.performance import PerformanceConstants, load_performance_constants
-from shardwright.planner.performance.load import MS, Engine, Running, engine_of, run
+from shardwright.planner.performance.load import MS, Engine, Running, engine_of, longest_step_ms, run
 from shardwright.planner.performance.predict import predict
 from shardwright.planner.performance.prefill import prefill
 from shardwright.planner.performance.speed import speed
@@ -134,10 +134,8 @@ def _broken(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> L
         tpot = at.tpot_ms * tpot_factor(targets.tpot_percentile, running)
         if tpot * margin > targets.tpot_ms:
             return Limit.TPOT
-    if targets.itl_ms is not None:
-        step = at.step.total_ms + engine.prompt.total_ms / engine.prompt.chunks
-        if step * margin > targets.itl_ms:
-            return Limit.STEP
+    if targets.itl_ms is not None and longest_step_ms(engine, at) * margin > targets.itl_ms:
+        return Limit.STEP
     return None
 
 
