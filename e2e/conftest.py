@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: one control plane per run, one namespace per test.
+"""Fixtures of the end-to-end tests: one control plane per run, one operator per module, one namespace per test.
 
 They decide what tests share. Nodes are shared too, so a test that needs GPUs of its own adds its own nodes.
 """
@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from controller_world import World, running_operator, world_of
 from harness import nodes
 from harness.api import ApiError
 from harness.cluster import Cluster
 from harness.waiting import wait_until
+from operator_process import OperatorProcess
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +50,20 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     cluster.api.delete(f"/api/v1/namespaces/{name}")
     # The namespace controller takes 5 s to begin. Nothing can be created there any more, so pods may go at once.
     wait_until(lambda: _delete_pods(cluster, name), f"the end of the pods in {name}")
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
+    """Run the operator with the chart's rights for the tests of one module."""
+    with running_operator(cluster) as process:
+        yield process
+
+
+@pytest.fixture
+def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterator[World]:
+    """Give a test its namespace and nodes, with the operator running."""
+    with world_of(cluster, operator, namespace) as made:
+        yield made
 
 
 def _delete_pods(cluster: Cluster, namespace: str) -> bool:

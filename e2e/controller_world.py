@@ -169,6 +169,15 @@ def world_of(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Ite
             cluster.api.delete(f"/api/v1/nodes/{name}")
 
 
+def gone(cluster: Cluster, path: str) -> bool:
+    """Whether nothing is at a path; an API server that answers otherwise says nothing of it."""
+    try:
+        cluster.api.get(path)
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
 def is_ready(pod: Json) -> bool:
     return "deletionTimestamp" not in pod["metadata"] and any(
         c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])

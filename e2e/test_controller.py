@@ -5,30 +5,16 @@ Each test has its own namespace and its own nodes, chosen by a label, so that te
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from controller_world import CHILDREN, SERVICES, SMALL, World, install, is_ready, running_operator, world_of
+from controller_world import CHILDREN, SERVICES, SMALL, World, install, is_ready
 from harness.api import Json
-from harness.cluster import Cluster
 from harness.waiting import wait_until
 from operator_process import ROOT, OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
-    with running_operator(cluster) as process:
-        yield process
-
-
-@pytest.fixture
-def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterator[World]:
-    with world_of(cluster, operator, namespace) as made:
-        yield made
 
 
 def test_apply_becomes_ready_on_the_intended_node_and_again_changes_nothing(world: World) -> None:
@@ -118,6 +104,22 @@ def test_hand_edits_are_repaired(world: World) -> None:
             world.cluster.api.get(f"{services}/chat")["spec"]["selector"]["shardwright.dev/serving"] == "true"
         ),
         "selector put back",
+    )
+    port = {"name": "http", "port": 8081, "targetPort": "http"}
+    world.cluster.api.merge(f"{services}/chat", {"spec": {"ports": [port]}})
+    wait_until(
+        lambda: [p["port"] for p in world.cluster.api.get(f"{services}/chat")["spec"]["ports"]] == [80],
+        "port put back",
+    )
+    world.ready("chat")
+    world.cluster.api.merge(
+        f"{services}/chat-engine", {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
+    )
+    wait_until(
+        lambda: world.cluster.api.get(f"{services}/chat-engine")["metadata"]["labels"].get(
+            "app.kubernetes.io/managed-by"
+        ),
+        "label of the watch put back",
     )
     world.cluster.api.merge(f"{services}/chat", {"metadata": {"labels": {"shardwright.dev/service": None}}})
     wait_until(
@@ -246,7 +248,8 @@ def test_node_loss_and_a_new_node(world: World) -> None:
     world.apply(world.service("chat", replicas=2))
     world.ready("chat")
     world.cluster.api.delete(f"/api/v1/nodes/{lost}")
-    world.until("chat", "Ready", "False", timeout_s=60)
+    # Kubernetes looks for pods without a node every 20 s and deletes what it has seen so for 40 s.
+    world.until("chat", "Ready", "False", timeout_s=120)
     new = world.add_node("b", gpus=2)
     world.ready("chat", timeout_s=90)
     assert {pod["spec"].get("nodeName") for pod in world.pods() if is_ready(pod)} == {new}

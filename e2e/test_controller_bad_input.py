@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller_world import SERVICES, SMALL, World, running_operator, world_of
+from controller_world import SERVICES, SMALL, World, world_of
 from harness.api import ApiError, Json
 from harness.cluster import Cluster
 from harness.waiting import wait_until
@@ -145,12 +145,6 @@ CASES = (
     ),
     Case("no node", {"pool": {"nodeSelector": {"no": "such"}}}, "NoUsableGPUs", ("nodeSelector",), "Planned"),
 )
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
-    with running_operator(cluster) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")

@@ -2,31 +2,17 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from controller_world import SERVICES, World, install, running_operator, world_of
-from harness.api import ApiError, Json
-from harness.cluster import Cluster
+from controller_world import SERVICES, World, gone, install
+from harness.api import Json
 from harness.waiting import wait_until
 from operator_process import ROOT, OperatorProcess
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
-    with running_operator(cluster) as process:
-        yield process
-
-
-@pytest.fixture
-def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterator[World]:
-    with world_of(cluster, operator, namespace) as made:
-        yield made
 
 
 def env(value: str) -> Json:
@@ -168,14 +154,6 @@ def test_a_namespace_that_is_deleted_takes_all_with_it(world: World) -> None:
     world.apply(world.service("chat", replicas=4))
     world.ready("chat")
     assert "crashed" not in world.operator.log.read_text()
-
-
-def gone(cluster: Cluster, path: str) -> bool:
-    try:
-        cluster.api.get(path)
-    except ApiError as error:
-        return error.status == 404
-    return False
 
 
 @pytest.mark.parametrize("delay_s", [0.15, 0.25, 0.4])

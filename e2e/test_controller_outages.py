@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller_world import World, install, world_of
-from harness.api import ApiError
+from controller_world import World, gone, install, world_of
 from harness.cluster import Cluster
 from harness.waiting import wait_until
 from operator_process import NAMESPACE, OperatorProcess
@@ -64,14 +63,6 @@ def test_a_missing_crd_is_waited_for(alone: Cluster, operator: OperatorProcess) 
         world.add_node("a")
         assert served_within(world, "first") < SERVED_S
         world.ready("first")
-
-
-def gone(cluster: Cluster, path: str) -> bool:
-    try:
-        cluster.api.get(path)
-    except ApiError as error:
-        return error.status == 404
-    return False
 
 
 def test_an_api_server_away_for_ten_seconds(world: World) -> None:

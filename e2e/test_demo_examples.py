@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 import demo_view as view
-from controller_world import SERVICES, is_ready, running_operator
+from controller_world import SERVICES, is_ready
 from demo import EXPECTED, UNUSABLE_NODES, check, example
 from harness.api import Json
 from harness.cluster import Cluster
@@ -25,12 +25,6 @@ LOST = {"kwok.shardwright.test/lost": "true"}
 UNREACHABLE = "node.kubernetes.io/unreachable"
 LOSS_S = 90.0
 """A lost node is tainted after seconds; its pods are replaced a minute later (render.scheduling.NODE_LOSS_S)."""
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
-    with running_operator(cluster) as process:
-        yield process
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
 
-from serving.forms import Figures, Form, Values, constants_of
+from serving.forms import Figures, Form, Values
 from serving.rows import Row
 
 WEIGHTS = (1.0, 1.0, 0.5)
@@ -44,12 +44,8 @@ def _questions(rows: Sequence[Row]) -> list[_Asked]:
 
 def predictions(form: Form, rows: Sequence[Row], values: Values) -> list[Figures]:
     """Return predicted TTFT, TPOT and tokens/s of each row."""
-    known = _ready(form, values)
+    known = form.ready(values)
     return [form.predict(row, known) for row in rows]
-
-
-def _ready(form: Form, values: Values) -> Values:
-    return constants_of(values) if form.name == "shipped" else values  # type: ignore[return-value]
 
 
 def fit(form: Form, rows: Sequence[Row], start: Values | None = None) -> dict[str, float]:
@@ -64,7 +60,7 @@ def fit(form: Form, rows: Sequence[Row], start: Values | None = None) -> dict[st
         return {**fixed, **{name: exp(value) for name, value in zip(names, at, strict=True)}}
 
     def predicted(at: Sequence[float]) -> list[tuple[float, float, float]]:
-        known = _ready(form, values(at))
+        known = form.ready(values(at))
         return [_logs(form.predict(question.row, known)) for question in asked]
 
     now = predicted(place)
@@ -73,7 +69,7 @@ def fit(form: Form, rows: Sequence[Row], start: Values | None = None) -> dict[st
         matrix, gradient = _normal(asked, now, [_slope(predicted, place, now, j) for j in range(len(place))])
         better = None
         for _ in range(7):
-            step = _solve(matrix, gradient, damping * 1.0, len(asked))
+            step = _solve(matrix, gradient, damping, len(asked))
             moved = [
                 min(max(x - max(-0.5, min(0.5, s)), low), high)
                 for x, s, (low, high) in zip(place, step, limits, strict=True)

@@ -6,6 +6,7 @@ constant that the rows of a fold say nothing about keeps it, so that nothing lea
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from serving.rows import Row
 from shardwright.catalog.performance import PerformanceConstants, load_performance_constants
@@ -25,7 +26,10 @@ class Form:
     start: dict[str, float]
     bounds: dict[str, tuple[float, float]]
     """Of the fitted constants; the others stay at their start."""
-    predict: Callable[[Row, Values], Figures]
+    predict: Callable[[Row, Any], Figures]
+    """Takes what `ready` returns."""
+    ready: Callable[[Values], Any] = dict
+    """What does not depend on the row, done once for all rows."""
 
 
 FITTED = {
@@ -55,7 +59,7 @@ def shipped_form() -> Form:
     known = {name: float(value) for name, value in asdict(load_performance_constants()).items()}
     start = {**known, **{name: value for name, (value, _, _) in FITTED.items()}}
     bounds = {name: (low, high) for name, (_, low, high) in FITTED.items()}
-    return Form("shipped", start, bounds, _predict)
+    return Form("shipped", start, bounds, _predict, constants_of)
 
 
 def constants_of(values: Values) -> PerformanceConstants:
@@ -64,8 +68,7 @@ def constants_of(values: Values) -> PerformanceConstants:
     return replace(known, **{name: value for name, value in values.items() if name != "version"})
 
 
-def _predict(row: Row, values: Values) -> Figures:
-    constants = values if isinstance(values, PerformanceConstants) else constants_of(values)
+def _predict(row: Row, constants: PerformanceConstants) -> Figures:
     engine = engine_of(row.request, speed_of(row.work, row.request, constants))
     state = settle(engine, row.request)
     at = state.at

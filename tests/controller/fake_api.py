@@ -45,6 +45,9 @@ class Fake:
         self.objects[key] = live
         return Applied(copy.deepcopy(live["metadata"]), created)
 
+    async def replace_spec(self, obj) -> None:
+        self._check(f"replace {obj['kind']}/{obj['metadata']['name']}")
+
     async def apply_status(self, _namespace, name, status, _uid):
         self._check(f"status {name}")
         self.statuses[name] = status

@@ -285,6 +285,39 @@ async def test_a_burst_of_changes_is_read_to_its_end_and_one_change_is_not_kept_
     assert len([entry for entry in fake.log if entry.startswith("apply")]) > 20
 
 
+@pytest.mark.parametrize("label", ["zz", None])
+async def test_a_child_whose_label_names_another_service_is_put_back(fake, label):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    key = next(key for key in fake.objects if key[0] == "Service" and key[2] == "chat")
+    edited = copy.deepcopy(fake.objects[key])
+    edited["metadata"]["resourceVersion"] = str(next(fake.versions))
+    edited["metadata"]["managedFields"] = []
+    edited["metadata"]["labels"]["shardwright.dev/service"] = label or ""
+    fake.log.clear()
+    fake.parts.store.set_child(edited)
+    await asyncio.sleep(1)
+    assert "apply Service/chat" in fake.log
+
+
+async def test_a_child_that_left_the_watch_is_looked_at_and_keeps_what_it_says(fake):
+    for index in range(2):
+        fake.node(f"n{index}")
+    for index in range(6):  # so many new services that their names are listed instead of looked at one by one
+        fake.put(f"s{index}")
+    await asyncio.sleep(10)
+    assert "look Service/s0" not in fake.log
+    fake.objects["Service", "team", "s0"]["metadata"]["labels"].pop("app.kubernetes.io/managed-by")
+    fake.log.clear()
+    fake.applied.clear()
+    fake.parts.store.remove_child("Service", ("team", "s0"))
+    await asyncio.sleep(2)
+    assert fake.log[:2] == ["look Service/s0", "apply Service/s0"]
+    [(_, written)] = fake.applied
+    assert written["spec"]["ports"]
+
+
 async def test_overload_is_waited_out_and_nothing_is_written_twice(fake):
     fake.node("n1")
     fake.fail["apply PodDisruptionBudget"] = Transient("busy", status=429, retry_after_s=20)

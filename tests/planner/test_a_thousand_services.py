@@ -90,19 +90,22 @@ class Cluster:
 def variants():
     pairs = {"policy": "RequireNVLink", "bridges": "Pairs"}
     asks = [
-        {},
-        {"interconnect": pairs},
-        {"interconnect": pairs, "gpuProducts": [A6000, L40S]},  # nothing but bridges links these
-        {"interconnect": {"policy": "RequireNVLink", "bridges": "None"}},
-        {"interconnect": {"policy": "Any", "bridges": "Pairs"}},
+        ({}, {}),
+        ({"interconnect": pairs}, {}),
+        ({"interconnect": pairs, "gpuProducts": [A6000, L40S]}, {}),  # nothing but bridges links these
+        ({"interconnect": pairs, "gpuProducts": [A6000, L40S, A100_40]}, {"tensor": 4, "pipeline": 1}),
+        ({"interconnect": pairs, "gpuProducts": [A6000, L40S]}, {"tensor": 4, "pipeline": 1}),  # never linked
+        ({"interconnect": {"policy": "RequireNVLink", "bridges": "None"}}, {}),
+        ({"interconnect": {"policy": "Any", "bridges": "Pairs"}}, {}),
     ]
     return [
         (m, {
             "model": {"maxContextTokens": 4096 * r},
-            "pool": {"maxGPUs": g, **ask},
+            "pool": {"maxGPUs": g, **pool},
+            "parallelism": pins,
             "scaling": {"minReplicas": r},
         })
-        for m in MODELS for g in (8, 16) for r in (1, 3) for ask in asks
+        for m in MODELS for g in (8, 16) for r in (1, 3) for pool, pins in asks
     ]  # fmt: skip
 
 
@@ -205,5 +208,5 @@ def test_every_dimension_is_what_stops_somebody(world):
 
 
 def test_most_services_have_a_plan_and_many_a_place(world):
-    assert len(world.services) > 0.7 * SERVICES
+    assert len(world.services) > 0.6 * SERVICES
     assert sum(len(allocation.slots) for allocation, *_ in world.granted()) > 100

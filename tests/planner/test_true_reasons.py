@@ -20,7 +20,7 @@ from planner.oracles import (
     overheads_gib,
     wanted_context,
 )
-from planner.plan_support import A100_40, H100, H200, L4, L40S, T4
+from planner.plan_support import A100_40, H100, H200, L4, L40S, LLAMA_70B_FP8, T4
 from planner.test_properties import HOSTS, MODELS, PRODUCTS, ask, nodes_of, specs
 from shardwright.planner.choice import plan
 from shardwright.planner.explain import text
@@ -408,3 +408,12 @@ def test_the_reasons_that_matter_are_met():
     assert (
         min(met[reason] for reason in ("WeightsDoNotFit", "KVTooSmall", "CostsMore", "RankedLower")) >= 5
     ), met
+
+
+def test_a_node_too_small_in_any_dimension_takes_no_plan():
+    for host in ((6, 1024, 4096), (128, 20, 4096), (128, 1024, 60)):
+        shapes = [(H100, 8, 0, host, "580")]
+        spec = {"pool": {"maxGPUs": 8}, "parallelism": {"tensor": 8}}
+        case = Case(ask(LLAMA_70B_FP8, nodes_of(shapes), spec), shapes)
+        assert check(case)["NodeTooSmall"] >= 1, host
+        assert case.chosen is None

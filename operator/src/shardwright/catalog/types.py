@@ -25,6 +25,13 @@ class NumberFormat(StrEnum):
     UNKNOWN = "Unknown"
 
 
+FORMATS_16BIT = frozenset({NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32})
+"""Not quantised; vLLM loads all three in 16 bit."""
+FORMATS_FP8 = frozenset({NumberFormat.FP8, NumberFormat.FP8_BLOCK})
+FORMATS_INT4 = frozenset({NumberFormat.INT4, NumberFormat.AWQ, NumberFormat.GPTQ})
+"""Widened to 16 bit before they are multiplied."""
+
+
 class AttentionKind(StrEnum):
     """What decides the KV cache's bytes for a token."""
 
@@ -133,6 +140,10 @@ class Interconnect(StrEnum):
     BRIDGE_2_OR_4 = "bridge_2_or_4_optional"
     SINGLE = "single_gpu"
     NONE = "none"
+
+
+BRIDGED = {Interconnect.BRIDGE_PAIR: 2, Interconnect.BRIDGE_2_OR_4: 4}
+"""GPUs that a bridge links at most, where one is fitted: no label says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ Decides which load options belong together and whether ranks talk over NVLink. N
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from shardwright.catalog.types import GPUProduct, Interconnect
+from shardwright.catalog.types import BRIDGED, GPUProduct
 from shardwright.cli.option_values import OptionError, amount
 from shardwright.planner.kv import is_fp8
 from shardwright.planner.performance.types import PerformanceRequest
@@ -16,8 +16,6 @@ MOST_TOKENS = 1 << 30
 MOST_REQUESTS = 1_000_000
 LEAST_RATE = 0.0001
 NVLINK, PCIE = "nvlink", "pcie"
-_BRIDGED = {Interconnect.BRIDGE_PAIR: 2, Interconnect.BRIDGE_2_OR_4: 4}
-"""GPUs that a bridge links where one is fitted."""
 _EXAMPLE = "such as input_tokens 1024, output_tokens 128 and concurrency 16"
 
 
@@ -83,7 +81,7 @@ def link(load: Load, gpu: GPUProduct, split: Parallelism) -> tuple[bool, str]:
     if ranks == 1:
         return True, ""
     if load.interconnect == NVLINK:
-        most = _BRIDGED.get(gpu.interconnect, gpu.island_gpus)
+        most = BRIDGED.get(gpu.interconnect, gpu.island_gpus)
         if ranks > most:
             reach = f"links at most {most} GPUs" if most > 1 else "has no NVLink"
             raise OptionError(f"interconnect: {gpu.short_name} {reach}, and {split} needs {ranks}: use pcie")
@@ -92,7 +90,7 @@ def link(load: Load, gpu: GPUProduct, split: Parallelism) -> tuple[bool, str]:
         return False, ""
     if ranks <= gpu.island_gpus:
         return True, ""
-    if ranks <= _BRIDGED.get(gpu.interconnect, 1):
+    if ranks <= BRIDGED.get(gpu.interconnect, 1):
         return False, (
             f"NVLink bridges of {gpu.short_name} are fitted by choice: the ranks are taken over PCIe; "
             "give --interconnect nvlink when they are there."

@@ -18,7 +18,15 @@ from shardwright.catalog.fields import kind, mapping
 from shardwright.catalog.gpus import find_product, unknown_product_message
 from shardwright.catalog.models import incomplete_models, load_models, unknown_model_message
 from shardwright.catalog.quantization import named
-from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture, NumberFormat
+from shardwright.catalog.types import (
+    FORMATS_16BIT,
+    FORMATS_FP8,
+    FORMATS_INT4,
+    EngineClass,
+    GPUProduct,
+    ModelArchitecture,
+    NumberFormat,
+)
 from shardwright.cli.estimate_load import LOAD_OPTIONS, Load, link, load_of
 from shardwright.cli.option_values import OptionError, UnknownMemoryError, count, flag, share, text
 from shardwright.planner.legality import format_problem, illegality
@@ -47,7 +55,6 @@ _KV_DTYPES = frozenset(
 )
 
 
-_SIXTEEN_BIT = frozenset({NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32})
 _THIRTY_TWO_BIT = frozenset({"fp32", "float32", "float"})
 
 
@@ -174,7 +181,7 @@ def _exact_percent(options: Options) -> float | None:
 
 def _format_notes(model: ModelArchitecture, gpu: GPUProduct) -> tuple[str, ...]:
     """Say when a GPU has no kernels for a quantised checkpoint; 16-bit formats stand in for each other."""
-    if model.quantization.format in _SIXTEEN_BIT or model.quantization.format is NumberFormat.UNKNOWN:
+    if model.quantization.format in FORMATS_16BIT or model.quantization.format is NumberFormat.UNKNOWN:
         return ()
     problem = format_problem(model, gpu)
     return (f"vLLM may refuse it: {problem}.",) if problem else ()
@@ -190,7 +197,7 @@ def _model(options: Options) -> tuple[ModelArchitecture, list[str]]:
     have = model.quantization
     if wanted is None or _same(wanted.format, have.format):
         return model, []
-    if have.format not in {*_SIXTEEN_BIT, NumberFormat.UNKNOWN}:
+    if have.format not in {*FORMATS_16BIT, NumberFormat.UNKNOWN}:
         raise OptionError(
             f"quantization: the checkpoint of {model.model_id} is {have.format}, not {options.quantization}"
         )
@@ -204,9 +211,7 @@ def _model(options: Options) -> tuple[ModelArchitecture, list[str]]:
 
 def _same(wanted: NumberFormat, have: NumberFormat) -> bool:
     """Whether two names mean the same bytes: FP8 with or without blocks, the 4-bit integer formats."""
-    eight = {NumberFormat.FP8, NumberFormat.FP8_BLOCK}
-    four = {NumberFormat.INT4, NumberFormat.AWQ, NumberFormat.GPTQ}
-    return wanted == have or {wanted, have} <= eight or {wanted, have} <= four
+    return wanted == have or {wanted, have} <= FORMATS_FP8 or {wanted, have} <= FORMATS_INT4
 
 
 def _architecture(options: Options) -> ModelArchitecture:

@@ -18,6 +18,7 @@ from shardwright.cluster.kinds import EVENT, LLM_SERVICE, Kind, kind_of
 from shardwright.cluster.transport import JSON_TYPE, Response, TokenBucket, Transport
 
 APPLY_TYPE: Final = "application/apply-patch+yaml"
+MERGE_TYPE: Final = "application/merge-patch+json"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE: Final = 100
@@ -85,6 +86,13 @@ class Api:
             _Call("apply", kind_of(obj), "PATCH", path + query, dumps(obj), APPLY_TYPE, METADATA_ONLY)
         )
         return Applied(shapes.metadata(answer.body), answer.status == 201)
+
+    async def replace_spec(self, obj: JsonObject) -> None:
+        """Put our spec in place of the live one field by field, lists whole. Raises as `apply` does."""
+        kind, metadata = kind_of(obj), obj["metadata"]
+        target = f"{kind.path(metadata['namespace'], metadata['name'])}?fieldManager={FIELD_MANAGER}"
+        body = dumps({"spec": obj.get("spec", {})})
+        await self._checked(_Call("merge", kind, "PATCH", target, body, MERGE_TYPE, METADATA_ONLY))
 
     async def apply_status(self, namespace: str, name: str, status: JsonObject, uid: str) -> JsonObject:
         """Server-side apply of an LLMService's status; the metadata that came of it.

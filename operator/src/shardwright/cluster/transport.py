@@ -124,10 +124,6 @@ class AiohttpTransport:
             )
         self._encoded: dict[tuple[str | None, str, str | None], bytes] = {}
 
-    async def _headers(self) -> dict[str, str]:
-        token = await self._credentials.authorization()
-        return {"Authorization": token} if token else {}
-
     async def request(
         self,
         method: str,
@@ -151,19 +147,16 @@ class AiohttpTransport:
         self, method: str, target: str, body: bytes | None, content_type: str, accept: str
     ) -> Response:
         token = await self._credentials.authorization()
+        sent_type = content_type if body is not None else None
         try:
             if self._direct is not None:
-                fields = self._fields(token, accept, content_type if body is not None else None)
+                fields = self._encoded_fields(token, accept, sent_type)
                 return Response(*await self._direct.request(method, target, fields, body))
-            headers = {"Authorization": token} if token else {}
-            headers["Accept"] = accept
-            if body is not None:
-                headers["Content-Type"] = content_type
             async with self._session.request(
                 method,
                 URL(self._base + target, encoded=True),
                 data=body,
-                headers=headers,
+                headers=_fields(token, accept, sent_type),
                 proxy=self._credentials.proxy,
                 server_hostname=self._credentials.tls_server_name,
             ) as response:
@@ -171,13 +164,12 @@ class AiohttpTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer(method, target, error) from error
 
-    def _fields(self, token: str | None, accept: str, content_type: str | None) -> bytes:
+    def _encoded_fields(self, token: str | None, accept: str, content_type: str | None) -> bytes:
         """Header fields of a request, encoded once for the few combinations there are."""
         key = (token, accept, content_type)
         fields = self._encoded.get(key)
         if fields is None:
-            headers = {"Authorization": token, "Accept": accept, "Content-Type": content_type}
-            fields = encode_headers({name: value for name, value in headers.items() if value})
+            fields = encode_headers(_fields(*key))
             if len(self._encoded) >= _MOST_ENCODED:
                 self._encoded.clear()
             self._encoded[key] = fields
@@ -191,7 +183,7 @@ class AiohttpTransport:
         try:
             async with self._session.get(
                 URL(self._base + target, encoded=True),
-                headers=await self._headers() | {"Accept": accept},
+                headers=_fields(await self._credentials.authorization(), accept),
                 timeout=timeout,
                 proxy=self._credentials.proxy,
                 server_hostname=self._credentials.tls_server_name,
@@ -213,6 +205,12 @@ class AiohttpTransport:
         await self._session.close()
         # aiohttp closes TLS connections in the next turns of the loop.
         await asyncio.sleep(0)
+
+
+def _fields(token: str | None, accept: str, content_type: str | None = None) -> dict[str, str]:
+    """Header fields of one request, beside those that all have."""
+    found = {"Authorization": token, "Accept": accept, "Content-Type": content_type}
+    return {name: value for name, value in found.items() if value}
 
 
 async def _lines(

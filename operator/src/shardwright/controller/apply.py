@@ -12,7 +12,7 @@ from typing import Final
 from shardwright.api.llmservice import KIND
 from shardwright.cluster.api import Api
 from shardwright.cluster.drift import desired_digest
-from shardwright.cluster.errors import Conflict, Transient
+from shardwright.cluster.errors import Conflict, Invalid, Transient
 from shardwright.cluster.facts import ChildFacts, ChildKey, ServiceEntry, written_facts
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.kinds import BY_KIND, CHILD_KINDS
@@ -108,12 +108,24 @@ class Applier:
         return await self._write_over(child)
 
     async def _write_over(self, child: Desired) -> bool:
-        self._took(child, (await self.api.apply(child.obj)).metadata)
+        try:
+            applied = await self.api.apply(child.obj)
+        except Invalid:
+            if child.key not in self.store.children:
+                raise
+            # A list keyed by what was edited, as the ports of a Service are, would hold our entry and the
+            # edited one. It is replaced whole first.
+            await self.api.replace_spec(child.obj)
+            applied = await self.api.apply(child.obj)
+        self._took(child, applied.metadata)
         return True
 
     def _took(self, child: Desired, metadata: JsonObject) -> None:
         with self.metrics.cpu("apply"):
             self.store.hold_child(written_facts(child.obj, metadata, child.digest))
+        # From here on the name is there, also when its label is taken off and the watch loses sight of it.
+        _, names = self._census.get(child.key[:2], (0.0, set()))
+        names.add(child.key[2])
 
     def _surely_absent(self, key: ChildKey) -> bool:
         until, names = self._census.get(key[:2], (0.0, set()))

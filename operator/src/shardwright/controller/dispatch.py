@@ -134,14 +134,14 @@ class Dispatch:
 
     def child_changed(self, before: ChildFacts | None, after: ChildFacts | None) -> None:
         """See Listener."""
-        facts = after or before
-        if facts is None or not facts.service:
-            return
         if before is not None and after is not None:
             same = before._replace(resource_version=after.resource_version, mark=after.mark)
             if same == after:
                 return
-        self.queue.add_after(facts.key, CHILD_S)
+        # Both: whoever changes the label takes the child from its service.
+        for facts in (before, after):
+            if facts is not None and facts.service:
+                self.queue.add_after(facts.key, CHILD_S)
 
     def autoscaler_changed(self, before: AutoscalerFacts | None, after: AutoscalerFacts | None) -> None:
         """See Listener."""

@@ -169,7 +169,7 @@ class Reconciler:
             self.dispatch.waiting.add(now.entry.key)
         else:
             self.dispatch.waiting.discard(now.entry.key)
-            record = next((r for r in now.revisions if r.revision == now.target), None)
+            record = now.record_of(now.target)
             if not now.proposal.held and record is not None:
                 # It is on record now; the plan with all its candidates need not stay in memory.
                 now.proposal.record, now.proposal.decision = record, None

@@ -175,7 +175,7 @@ class Reporter:
         """Give the plan in force as status shows it: as on record, else as just decided."""
         if now.proposal.core is None:
             return None
-        stored = next((r for r in now.revisions if r.revision == now.target), None)
+        stored = now.record_of(now.target)
         if stored is None:
             decision = now.proposal.decision
             return plan_status(decision, now.target) if isinstance(decision, Plan) else None
@@ -232,7 +232,7 @@ class Reporter:
         staying = [pod for pod in now.pods_of(revision) if not pod.terminating]
         core = now.proposal.core
         if revision != now.target:
-            record = next((r for r in now.revisions if r.revision == revision), None)
+            record = now.record_of(revision)
             core = self.planning.core_of(now.entry.uid, record) if record is not None else core
         desired = deployment.replicas if deployment else 0
         return WorkloadFacts(

@@ -52,6 +52,10 @@ class Situation:
         """Pods of a revision, those being deleted included."""
         return [pod for pod in self.pods.values() if pod.revision == revision]
 
+    def record_of(self, revision: str) -> ChildFacts | None:
+        """Return the ControllerRevision of a revision, None when there is none."""
+        return next((record for record in self.revisions if record.revision == revision), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
@@ -203,7 +207,7 @@ def desired_children(
 
 def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest: str) -> RenderRequest:
     last_seen = now.proposal.record if intent.revision == now.target else None
-    stored = next((r for r in now.revisions if r.revision == intent.revision), last_seen)
+    stored = now.record_of(intent.revision) or last_seen
     decision = now.proposal.decision
     return RenderRequest(
         service=now.service,

@@ -11,7 +11,7 @@ from pydantic.main import IncEx
 
 from shardwright.api.defaults import MIN_REPLICAS_SURVIVING_NODE_LOSS, resolve
 from shardwright.api.llmservice import LLMServiceSpec
-from shardwright.catalog.types import Interconnect
+from shardwright.catalog.types import BRIDGED
 from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.engine_args import uncovered
 from shardwright.planner.latency import load_of
@@ -206,7 +206,7 @@ def _domain_note(fit: Fit) -> str:
 
 def _bridge_note(question: Question, fit: Fit) -> str:
     """Say when bridges that are said to be fitted are not counted on."""
-    fitted = fit.offer.product.interconnect in {Interconnect.BRIDGE_PAIR, Interconnect.BRIDGE_2_OR_4}
+    fitted = fit.offer.product.interconnect in BRIDGED
     if (
         question.resolved.bridges == "None"
         or not fitted

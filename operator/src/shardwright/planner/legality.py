@@ -9,7 +9,16 @@ from functools import lru_cache
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
-from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture, NumberFormat, Quantization
+from shardwright.catalog.types import (
+    FORMATS_16BIT,
+    FORMATS_FP8,
+    FORMATS_INT4,
+    EngineClass,
+    GPUProduct,
+    ModelArchitecture,
+    NumberFormat,
+    Quantization,
+)
 from shardwright.planner.types import Parallelism
 
 VOCABULARY_PADDING = 64
@@ -189,12 +198,9 @@ def format_problem(architecture: ModelArchitecture, gpu: GPUProduct) -> str:
     return ""
 
 
-_SIXTEEN_BIT = frozenset({NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32})
-
-
 def quantizes_at_load(spec: LLMServiceSpec, architecture: ModelArchitecture) -> bool:
     """Whether vLLM quantises this checkpoint to FP8 while it loads: a variant may be quantised already."""
-    return bool(spec.model.quantize_at_load) and architecture.quantization.format in _SIXTEEN_BIT
+    return bool(spec.model.quantize_at_load) and architecture.quantization.format in FORMATS_16BIT
 
 
 def load_format_problem(spec: LLMServiceSpec, architecture: ModelArchitecture, gpu: GPUProduct) -> str:
@@ -252,10 +258,10 @@ def image_problem(engine: EngineClass, gpu: GPUProduct) -> str:
 
 
 _ASSERTED: dict[str, frozenset[NumberFormat]] = {
-    "None": frozenset({NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32}),
-    "FP8": frozenset({NumberFormat.FP8, NumberFormat.FP8_BLOCK}),
+    "None": FORMATS_16BIT,
+    "FP8": FORMATS_FP8,
     "INT8": frozenset({NumberFormat.INT8}),
-    "INT4": frozenset({NumberFormat.INT4, NumberFormat.AWQ, NumberFormat.GPTQ}),
+    "INT4": FORMATS_INT4,
     "AWQ": frozenset({NumberFormat.AWQ}),
     "GPTQ": frozenset({NumberFormat.GPTQ}),
     "MXFP4": frozenset({NumberFormat.MXFP4}),
@@ -265,7 +271,7 @@ _ASSERTED: dict[str, frozenset[NumberFormat]] = {
 
 def _not_sixteen_bit(architecture: ModelArchitecture) -> Problem | None:
     found = architecture.quantization.format
-    if found in _SIXTEEN_BIT:
+    if found in FORMATS_16BIT:
         return None
     return Problem(
         reason=Reason.QUANTIZATION_MISMATCH,

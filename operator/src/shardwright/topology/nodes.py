@@ -7,7 +7,7 @@ linked. Never looks at what is free now: that changes with every pod, and a plan
 from collections.abc import Iterable, Mapping
 
 from shardwright.api.pool import PoolSpec, Toleration
-from shardwright.catalog.types import GPUProduct, Interconnect
+from shardwright.catalog.types import BRIDGED, GPUProduct, Interconnect
 from shardwright.topology.facts import AMD_RESOURCE
 from shardwright.topology.types import ExcludedNode, Exclusion, Island, NodeFacts, PoolNode, Taint
 
@@ -25,7 +25,6 @@ MEMORY_TOLERANCE = 0.05
 """A memory label within this share of the product's is the same memory: it varies with driver and ECC."""
 
 _FULL_MESH = frozenset({Interconnect.NVSWITCH, Interconnect.RACK_NVSWITCH, Interconnect.XGMI})
-_BRIDGED = frozenset({Interconnect.BRIDGE_PAIR, Interconnect.BRIDGE_2_OR_4})
 _CUBE_MESH_QUAD = 4
 
 
@@ -127,7 +126,7 @@ def island_of(product: GPUProduct, gpus: int, labelled_gpus: int, bridges: str) 
         return Island(size=gpus, linked=True)
     if product.interconnect is Interconnect.CUBE_MESH and labelled_gpus <= _CUBE_MESH_QUAD:
         return Island(size=gpus, linked=True)
-    if product.interconnect in _BRIDGED and bridges == "Pairs" and gpus == labelled_gpus == 2:
+    if product.interconnect in BRIDGED and bridges == "Pairs" and gpus == labelled_gpus == 2:
         return Island(size=2, linked=True)
     return Island(size=1, linked=False)
 

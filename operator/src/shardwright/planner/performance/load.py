@@ -132,6 +132,11 @@ def run(engine: Engine, running: float, rate_per_ms: float | None = None) -> Run
     )
 
 
+def longest_step_ms(engine: Engine, at: Running) -> float:
+    """Return ms of a step that holds one whole prefill chunk: the longest pause between two tokens."""
+    return at.step.total_ms + engine.prompt.total_ms / engine.prompt.chunks
+
+
 def settle(engine: Engine, request: PerformanceRequest) -> Settled:
     """Return the state under the request's load."""
     full = run(engine, engine.slots)

@@ -6,7 +6,7 @@ measured errors: `docs/performance-model.md`.
 
 from shardwright.catalog.performance import PerformanceConstants, load_performance_constants
 from shardwright.planner.performance.band import band
-from shardwright.planner.performance.load import MS, Engine, Settled, engine_of, settle
+from shardwright.planner.performance.load import MS, Engine, Settled, engine_of, longest_step_ms, settle
 from shardwright.planner.performance.speed import speed
 from shardwright.planner.performance.tails import tails
 from shardwright.planner.performance.types import (
@@ -35,7 +35,7 @@ def predict(request: PerformanceRequest, constants: PerformanceConstants | None 
         running=at.running,
         utilisation=state.utilisation,
         saturated=state.saturated,
-        longest_step_ms=at.step.total_ms + engine.prompt.total_ms / engine.prompt.chunks,
+        longest_step_ms=longest_step_ms(engine, at),
         ttft=ttft,
         tpot=tpot,
         tails=tails(ttft_ms, tpot_ms, at.running),

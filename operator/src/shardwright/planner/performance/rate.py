@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shardwright.catalog.performance import PerformanceConstants, load_performance_constants
-from shardwright.planner.performance.load import MS, Engine, Running, engine_of, run, settle
+from shardwright.planner.performance.load import MS, Engine, Running, engine_of, longest_step_ms, run, settle
 from shardwright.planner.performance.predict import predict
 from shardwright.planner.performance.prefill import prefill
 from shardwright.planner.performance.speed import speed
@@ -172,7 +172,7 @@ def _figures(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> 
     return Figures(
         ttft_ms=max(ttft, at.ttft_ms + extra_ms),
         tpot_ms=at.tpot_ms * tpot_factor(targets.tpot_percentile, at.running),
-        itl_ms=at.step.total_ms + engine.prompt.total_ms / engine.prompt.chunks,
+        itl_ms=longest_step_ms(engine, at),
     )
 
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from shardwright.catalog.types import (
+    FORMATS_16BIT,
+    FORMATS_FP8,
+    FORMATS_INT4,
     AttentionKind,
     GPUProduct,
     ModelArchitecture,
@@ -28,10 +31,8 @@ FLOP_PER_MS = 1e9
 PCIE_GENERATIONS_GBYTES_S = {3: 16.0, 4: 32.0, 5: 64.0, 6: 128.0, 7: 256.0}
 """One direction of 16 lanes, GB/s; for a card whose row states no rate."""
 
-_SIXTEEN = frozenset({NumberFormat.BF16, NumberFormat.FP16, NumberFormat.FP32, NumberFormat.UNKNOWN})
-_EIGHT = frozenset({NumberFormat.FP8, NumberFormat.FP8_BLOCK, NumberFormat.INT8})
-_WEIGHT_ONLY = frozenset({NumberFormat.INT4, NumberFormat.AWQ, NumberFormat.GPTQ})
-"""Formats that are widened to 16 bit before they are multiplied."""
+_MULTIPLIED_IN_16BIT = FORMATS_16BIT | FORMATS_INT4 | {NumberFormat.UNKNOWN}
+_MULTIPLIED_IN_8BIT = FORMATS_FP8 | {NumberFormat.INT8}
 
 
 class MissingFactError(ValueError):
@@ -143,9 +144,9 @@ def _pair_flop(model: ModelArchitecture) -> tuple[float, float]:
 def _compute_tflops(gpu: GPUProduct, quantized: Quantization) -> float:
     """Return the peak of the format that the weights are multiplied in."""
     bf16 = _required(gpu, "bf16_tflops", gpu.bf16_tflops)
-    if quantized.format in _SIXTEEN or quantized.format in _WEIGHT_ONLY:
+    if quantized.format in _MULTIPLIED_IN_16BIT:
         return bf16
-    if quantized.format in _EIGHT:
+    if quantized.format in _MULTIPLIED_IN_8BIT:
         return gpu.fp8_tflops or bf16
     return gpu.fp4_tflops or bf16  # four-bit floats without units for them are widened to 16 bit
 
