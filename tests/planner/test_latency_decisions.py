@@ -9,6 +9,7 @@ import re
 import pytest
 
 from planner.plan_support import (
+    A100_80,
     A6000,
     H100,
     H200,
@@ -17,6 +18,7 @@ from planner.plan_support import (
     LLAMA_8B,
     LLAMA_70B,
     LLAMA_70B_FP8,
+    QWEN_32B,
     QWEN_MOE_FP8,
     decide,
     reasons,
@@ -281,3 +283,12 @@ def test_a_refusal_names_the_term_and_the_best_figure():
     assert isinstance(decision, NoPlan)
     for part in ("slo.tpot allows 10 ms", "most of it is reading the weights", "slo.tpot.milliseconds"):
         assert part in decision.message
+
+
+@pytest.mark.parametrize("spec", [{}, {"workload": {"profile": "Voice"}}])
+def test_without_a_load_or_a_target_one_gpu_comes_before_two_cheaper_ones(spec):
+    """The rule of earlier versions: price decides only between what a stated load or target is judged for."""
+    pool = ((A100_80, 4), (A6000, 4))
+    asked = decide(QWEN_32B, shapes(*pool), pool=ANY, **spec, slo=slo(tpot=200))
+    assert summary(asked).startswith("A6000 TP")
+    assert summary(decide(QWEN_32B, shapes(*pool), pool=ANY, **spec)).startswith("A100-80 TP1")

@@ -63,14 +63,15 @@ def winner_of(fits: Sequence[Fit], cost: Cost) -> Fit:
     """Choose between arrangements that fit and keep what is stated.
 
     The full context first. Then one GPU and tensor parallelism in an island, before stages and unlinked
-    ranks; where speeds are predicted, price alone decides between the first two, else one GPU comes first.
+    ranks; where a load or a target is stated and speeds are predicted, price alone decides between the first
+    two, else one GPU comes first.
     Degrees that are no power of two are left out where one is. Costs within 5 % are a tie: it goes to what
     keeps the profile's targets, then to the smaller failure domain, then by `_tie_order`.
     """
     whole = [f for f in fits if not f.clamped] or _longest(fits)
     if cost.asked:
         whole = [f for f in whole if f.predicted] or whole
-    same = _earliest(whole)
+    same = _earliest(whole, cost)
     same = [f for f in same if not _has_power_of_two(f, same)]
     if cost.latency and all(f.predicted for f in same):
         return min(same, key=_by_speed)
@@ -79,9 +80,11 @@ def winner_of(fits: Sequence[Fit], cost: Cost) -> Fit:
     return min(close, key=_tie_order)
 
 
-def _earliest(fits: Sequence[Fit]) -> list[Fit]:
-    """Return the fits of the earliest question; one GPU or several in an island is a matter of price."""
+def _earliest(fits: Sequence[Fit], cost: Cost) -> list[Fit]:
+    """Return the fits of the earliest question; one GPU or several in an island may be a matter of price."""
     step = min(_step(f) for f in fits)
+    if not cost.asked:
+        return [f for f in fits if _step(f) == step]
     return [f for f in fits if _step(f) == step or (_step(f) < STAGES and _comparable(f, fits, step))]
 
 
@@ -257,7 +260,7 @@ def lost_between_products(fit: Fit, winner: Fit, cost: Cost) -> Candidate:
     if shorter is not None:
         return shorter
     later = _step(fit) > _step(winner)
-    if later and (_step(fit) >= STAGES or not _both_predicted(fit, winner)):
+    if later and (_step(fit) >= STAGES or not cost.asked or not _both_predicted(fit, winner)):
         return _later_question(fit, winner, name)
     slower = _slower(fit, winner, name, cost)
     if slower is not None:
