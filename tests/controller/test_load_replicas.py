@@ -8,7 +8,7 @@ import pytest
 from planner.plan_support import H100, LLAMA_8B, decide, shapes
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMServiceSpec
-from shardwright.planner.latency import replicas_of
+from shardwright.planner.load import replicas_of
 from shardwright.planner.types import Plan
 from shardwright.render.revision import read_revision, revision_data
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from planner.performance.perf_support import GPT_OSS, KIMI, LLAMA_8B, LLAMA_70B, request
 from shardwright.planner.performance.predict import predict
-from shardwright.planner.performance.rate import Limit, Targets, highest_rate, largest_chunk
-from shardwright.planner.types import Parallelism
+from shardwright.planner.performance.rate import Limit, Targets, highest_rate
 
 SLACK = 1 + 1e-6
 PEAKS = ("bf16_tflops", "fp8_tflops", "fp4_tflops")
@@ -120,13 +119,3 @@ def test_ttft_is_judged_at_the_p95_input():
     assert highest_rate(one, replace(long, ttft_percentile=50)) == highest_rate(
         one, replace(median, ttft_percentile=50)
     )
-
-
-def test_the_largest_chunk_keeps_the_inter_token_target():
-    one = request(LLAMA_70B, tensor=4, input_tokens=8000, max_num_batched_tokens=8192)
-    chunk = largest_chunk(one, 150)
-    assert 0 < chunk < 8192
-    assert predict(replace(one, max_num_batched_tokens=chunk)).longest_step_ms <= 150
-    assert predict(replace(one, max_num_batched_tokens=chunk + 256)).longest_step_ms > 150
-    assert largest_chunk(one, 1) == 0
-    assert isinstance(one.parallelism, Parallelism)

@@ -21,7 +21,7 @@ from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.planner.choice import plan as choose
-from shardwright.planner.latency import replicas_of
+from shardwright.planner.load import replicas_of
 from shardwright.planner.placement import nodes_of
 from shardwright.planner.types import Decision, LoadKind, ModelChoice, NoPlan, Plan, PlanRequest
 from shardwright.render.digest import revision_hash, template_digest

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.api.reasons import CandidateReason
-from shardwright.planner.latency import load_of
 from shardwright.planner.legality import (
     format_problem,
     illegality,
@@ -19,6 +18,7 @@ from shardwright.planner.legality import (
     tensor_degrees,
 )
 from shardwright.planner.limits import kv_dtypes
+from shardwright.planner.load import load_of
 from shardwright.planner.offers import Offer
 from shardwright.planner.question import Fit, Question, failure
 from shardwright.planner.trial import judge, judge_group

@@ -14,8 +14,8 @@ from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.catalog.types import BRIDGED
 from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.engine_args import uncovered
-from shardwright.planner.latency import load_of
 from shardwright.planner.legality import format_note, quantizes_at_load
+from shardwright.planner.load import load_of
 from shardwright.planner.offers import offers
 from shardwright.planner.question import Fit, Question, count, eligible
 from shardwright.planner.ranking import Cost, cost_of, losers, winner_of
@@ -294,4 +294,5 @@ def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], d
         min_driver_major=offer.min_driver,
         notes=_notes(question, fit),
         speed=fit.speed,
+        spare_replicas=fit.spare,
     )

@@ -13,31 +13,30 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, inf
 
-from shardwright.api.defaults import Resolved
-from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.catalog.types import GPUProduct
-from shardwright.planner.performance.predict import predict
-from shardwright.planner.performance.rate import (
-    Figures,
-    HighestRate,
-    Limit,
-    Targets,
-    figures,
-    highest_concurrency,
-    highest_rate,
+from shardwright.planner.load import (
+    FIELD_OF,
+    ITL,
+    TPOT,
+    TTFT,
+    load_of,
+    needed_replicas,
+    stated_fields,
+    taking,
+    targets_of,
+    wanted_fields,
 )
+from shardwright.planner.performance.predict import predict
+from shardwright.planner.performance.rate import Border, Figures, Limit, Replica, Targets
 from shardwright.planner.performance.types import PerformanceRequest, Prediction
 from shardwright.planner.performance.work import MissingFactError, work
 from shardwright.planner.question import Fit, Question
-from shardwright.planner.types import LoadKind, ModelChoice, Parallelism, Plan, Speed
+from shardwright.planner.room import most_on_one, room_of, surviving, total
+from shardwright.planner.types import LoadKind, ModelChoice, Parallelism, Speed
 
 MOST_UTILISATION = 0.85
 """Of the rate at which all slots are in use, on average: beyond it, waiting for a slot grows without bound.
 Our choice."""
-MOST_FOR_DEFAULTS = 2
-"""Targets that nobody stated may at most double the replicas. Our choice."""
-TTFT, TPOT, ITL = "slo.ttft", "slo.tpot", "slo.itl"
-FIELD_OF = {Limit.TTFT: TTFT, Limit.TPOT: TPOT, Limit.STEP: ITL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +58,6 @@ class Miss:
     """Targets that it would keep, in whole milliseconds; empty when none would do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """The stated load of the whole service."""
-
-    kind: LoadKind
-    total: float
-
-    @property
-    def unit(self) -> str:
-        """Its unit, for sentences."""
-        return "requests a minute" if self.kind is LoadKind.RATE else "requests in flight"
-
-
 @lru_cache(maxsize=1024)
 def unpredicted(model: ModelChoice, gpu: GPUProduct) -> str:
     """Say why nothing can be predicted for a checkpoint on a product; empty when it can."""
@@ -82,38 +68,6 @@ def unpredicted(model: ModelChoice, gpu: GPUProduct) -> str:
     return ""
 
 
-def load_of(resolved: Resolved) -> Load:
-    """Return the load that is stated."""
-    traffic = resolved.traffic
-    if traffic.requests_per_minute is not None:
-        return Load(kind=LoadKind.RATE, total=float(traffic.requests_per_minute))
-    if traffic.concurrency is not None:
-        return Load(kind=LoadKind.IN_FLIGHT, total=float(traffic.concurrency))
-    return Load(kind=LoadKind.NONE, total=0.0)
-
-
-def stated_fields(spec: LLMServiceSpec) -> frozenset[str]:
-    """Return the targets that the spec states, by field."""
-    slo = spec.slo
-    if slo is None:
-        return frozenset()
-    found = {TTFT: slo.ttft, TPOT: slo.tpot, ITL: slo.itl}
-    return frozenset(field for field, target in found.items() if target is not None)
-
-
-def targets_of(resolved: Resolved, fields: frozenset[str]) -> Targets:
-    """Return the targets of `fields` as the latency model takes them; percentiles are those of all."""
-    wanted = resolved.targets
-    return Targets(
-        ttft_ms=float(wanted.ttft.milliseconds) if TTFT in fields else None,
-        ttft_percentile=wanted.ttft.percentile,
-        tpot_ms=float(wanted.tpot.milliseconds) if TPOT in fields else None,
-        tpot_percentile=wanted.tpot.percentile,
-        itl_ms=float(wanted.itl.milliseconds) if wanted.itl is not None and ITL in fields else None,
-        p95_input_tokens=float(resolved.traffic.input_p95_tokens),
-    )
-
-
 def most_replicas(question: Question, gpus: int) -> int:
     """Return how many replicas of so many GPUs budget and scaling allow, at least one."""
     most = max(1, question.max_gpus // max(1, gpus))
@@ -121,151 +75,141 @@ def most_replicas(question: Question, gpus: int) -> int:
     return most if bound is None else max(1, min(most, bound))
 
 
-def needed_replicas(total: float, most: float, comfortable: float, allowed: int) -> int:
-    """Return the replicas for a load of which one takes `most`, or `comfortable` by the unstated targets."""
-    needed = ceil(total / most - 1e-9)
-    wished = ceil(total / comfortable - 1e-9) if comfortable > 0 else needed
-    return max(needed, min(wished, allowed, MOST_FOR_DEFAULTS * needed))
-
-
 def least_replicas(question: Question, fit: Fit) -> int:
     """Return the replicas that stated load and targets take; those of the profile do not count."""
     load = load_of(question.resolved)
     if fit.speed is None or load.kind is LoadKind.NONE:
         return question.replicas
-    return max(question.replicas, ceil(load.total / fit.speed.most - 1e-9))
-
-
-def replicas_of(plan: Plan, resolved: Resolved, max_gpus: int) -> int:
-    """Return the replicas that a plan in force takes for the load that the spec states now.
-
-    Only the figures that are frozen in the plan are used: a newer latency model changes no count. A plan
-    without them, or for a load of another kind, runs as many as `scaling` says. Under External that is so
-    always.
-    """
-    scale, load, speed = resolved.scale, load_of(resolved), plan.speed
-    allowed = max_gpus // max(1, plan.gpus_per_replica)
-    wanted = scale.planned_replicas
-    if scale.mode == "External" or speed is None or load.kind is LoadKind.NONE:
-        return min(wanted, allowed)
-    if load.kind is not speed.kind or speed.most <= 0:
-        return min(wanted, allowed)
-    if scale.max_replicas is not None:
-        allowed = min(allowed, max(scale.max_replicas, wanted))
-    return min(max(wanted, needed_replicas(load.total, speed.most, speed.comfortable, allowed)), allowed)
+    return max(question.replicas, taking(load.total, fit.speed.most))
 
 
 def judge_speed(question: Question, fit: Fit) -> Fit | Miss:
     """Return the arrangement with its speed and replicas, or which stated target or load it misses."""
-    replicas = question.replicas
     try:
-        return _Judge(question, fit).answer()
+        judge = _Judge(question, fit)
     except MissingFactError as error:
-        return replace(fit, replicas=replicas, speed_unknown=str(error))
+        return _surviving(question, replace(fit, replicas=question.replicas, speed_unknown=str(error)))
+    return judge.answer()
+
+
+def _surviving(question: Question, fit: Fit, needed: int = 0) -> Fit:
+    """Add what the loss of one node would take from the `needed` replicas, where that is asked for.
+
+    Without a load, and under External, the count is the user's: it is looked at, and not changed.
+    """
+    rooms = room_of(fit)
+    fit = replace(fit, room=total(rooms))
+    if not question.resolved.survive_node_loss:
+        return fit
+    if not needed or question.resolved.scale.mode == "External":
+        count = question.replicas
+        return replace(fit, survives=fit.room >= count > most_on_one(count, rooms))
+    enough = surviving(needed, rooms, most_replicas(question, fit.gpus))
+    if not enough:
+        return replace(fit, survives=False)
+    return replace(fit, replicas=max(fit.replicas, enough), spare=enough - needed)
 
 
 class _Judge:
     """One arrangement under the service's traffic."""
 
-    __slots__ = ("_allowed", "_asked", "_fit", "_load", "_question", "_stated", "_wanted")
+    __slots__ = (
+        "_allowed", "_asked", "_fit", "_load", "_question", "_replica", "_stated", "_targets", "_wanted",
+    )  # fmt: skip
 
     def __init__(self, question: Question, fit: Fit) -> None:
         self._question, self._fit = question, fit
         self._load = load_of(question.resolved)
-        self._stated = stated_fields(question.spec)
-        self._wanted = frozenset({TTFT, TPOT} | ({ITL} if question.resolved.targets.itl else set()))
+        self._stated, self._wanted = stated_fields(question.spec), wanted_fields(question.resolved)
+        self._targets = targets_of(question.resolved, self._wanted)
         self._allowed = most_replicas(question, fit.gpus)
         self._asked = _request(question, fit)
+        self._replica = Replica(self._asked)
 
-    def _targets(self, fields: frozenset[str]) -> Targets:
+    def _of(self, fields: frozenset[str]) -> Targets:
         return targets_of(self._question.resolved, fields)
 
     def answer(self) -> Fit | Miss:
-        full = highest_rate(self._asked, Targets())
-        stated = self._highest(self._stated, full)
+        full = self._replica.highest(Targets())
+        stated = self._highest(self._of(self._stated), full)
         if stated.requests_per_s == 0:
             return self._miss(stated.limit, per_replica=0.0)
         kept, best = self._kept(stated, full)
-        most, comfortable = self._borders(kept, stated, best)
         load, planned = self._load, self._question.replicas
         if load.kind is LoadKind.NONE:
-            return self._fit_with(planned, 0.0, 0.0, best)
+            return self._fit_with(planned, (0.0, 0.0), best)
+        most, comfortable = self._borders(kept, stated, best)
         if most < 1 and load.kind is LoadKind.IN_FLIGHT:
             return self._miss(stated.limit, per_replica=0.0)
-        if ceil(load.total / most - 1e-9) > self._allowed:
+        if taking(load.total, most) > self._allowed:
             return self._miss(Limit.SLOTS, per_replica=most)
         needed = needed_replicas(load.total, most, comfortable, self._allowed)
-        return self._fit_with(max(planned, needed), most, comfortable, best)
+        return self._fit_with(needed, (most, comfortable), best)
 
-    def _highest(self, fields: frozenset[str], full: HighestRate) -> HighestRate:
-        """Return the highest rate within the targets of `fields`, never close to where all slots are used."""
-        found = highest_rate(self._asked, self._targets(fields)) if fields else full
+    def _highest(self, targets: Targets, full: Border) -> Border:
+        """Return the highest rate within targets, never close to where all slots are used."""
+        found = self._replica.highest(targets)
         bound = full.requests_per_s * MOST_UTILISATION
-        if found.requests_per_s <= bound:
-            return found
-        return replace(found, requests_per_s=bound, limit=Limit.SLOTS)
+        return found if found.requests_per_s <= bound else Border(bound, Limit.SLOTS)
 
-    def _kept(self, stated: HighestRate, full: HighestRate) -> tuple[frozenset[str], HighestRate]:
+    def _kept(self, stated: Border, full: Border) -> tuple[Targets, Border]:
         """Return the targets that a lone request keeps, and the highest rate within them."""
-        fields = self._wanted
-        while fields > self._stated:
-            found = self._highest(fields, full)
-            if found.requests_per_s > 0:
-                return fields, found
-            fields -= {FIELD_OF[found.limit]}
-        return self._stated, stated
+        alone = dict(self._replica.alone(self._targets).over(self._targets))
+        fields = self._stated | {FIELD_OF[limit] for limit, over in alone.items() if over <= 1}
+        if fields == self._stated:
+            return self._of(self._stated), stated
+        targets = self._of(fields)
+        found = self._highest(targets, full)
+        return (targets, found) if found.requests_per_s > 0 else (self._of(self._stated), stated)
 
-    def _borders(self, kept: frozenset[str], stated: HighestRate, best: HighestRate) -> tuple[float, float]:
+    def _borders(self, kept: Targets, stated: Border, best: Border) -> tuple[float, float]:
         """Return the load that one replica takes within the stated targets, and within all that are kept."""
-        match self._load.kind:
-            case LoadKind.RATE:
-                return stated.requests_per_s * 60, best.requests_per_s * 60
-            case LoadKind.IN_FLIGHT:
-                most, _ = highest_concurrency(self._asked, self._targets(self._stated))
-                good, _ = highest_concurrency(self._asked, self._targets(kept))
-                return float(most), float(good)
-            case LoadKind.NONE:
-                return 0.0, 0.0
+        if self._load.kind is LoadKind.RATE:
+            return stated.requests_per_s * 60, best.requests_per_s * 60
+        most, _ = self._replica.most_in_flight(self._of(self._stated))
+        good, _ = self._replica.most_in_flight(kept)
+        return float(most), float(good)
 
-    def _loaded(self, replicas: int) -> PerformanceRequest:
-        """Return the question at the load of one of so many replicas."""
+    def _at(self, replicas: int, targets: Targets) -> tuple[Prediction, Figures]:
+        """Return what one of so many replicas does, and what is held against the targets."""
         load = self._load
         match load.kind:
             case LoadKind.RATE:
-                return replace(self._asked, concurrency=None, rate_per_s=load.total / 60 / replicas)
+                return self._replica.at(targets, rate_per_s=load.total / 60 / replicas)
             case LoadKind.IN_FLIGHT:
-                share = float(ceil(load.total / replicas))
-                return replace(self._asked, rate_per_s=None, concurrency=share)
+                return self._replica.at(targets, concurrency=float(ceil(load.total / replicas)))
             case LoadKind.NONE:
-                return replace(self._asked, rate_per_s=None, concurrency=float(self._fit.concurrency))
+                return self._replica.at(targets, concurrency=float(self._fit.concurrency))
 
-    def _fit_with(self, replicas: int, most: float, comfortable: float, best: HighestRate) -> Fit:
-        targets = self._question.resolved.targets
-        loaded, wanted = self._loaded(replicas), self._targets(self._wanted)
-        found, seen = predict(loaded), figures(loaded, wanted)
-        over = _over(seen, wanted)
+    def _fit_with(self, needed: int, borders: tuple[float, float], best: Border) -> Fit:
+        planned = replace(self._fit, replicas=max(1, needed, self._question.replicas))
+        loaded = self._load.kind is not LoadKind.NONE
+        fit = _surviving(self._question, planned, needed if loaded else 0)
+        targets = self._targets
+        found, seen = self._at(fit.replicas, targets)
+        over = {FIELD_OF[limit]: value for limit, value in seen.over(targets)}
         speed = Speed(
             kind=self._load.kind,
-            most=most,
-            comfortable=comfortable,
+            most=borders[0],
+            comfortable=borders[1],
             requests_per_minute=best.requests_per_s * 60,
             limit=best.limit.value,
             running=found.running,
             ttft_ms=seen.ttft_ms,
-            ttft_percentile=targets.ttft.percentile,
+            ttft_percentile=targets.ttft_percentile,
             tpot_ms=seen.tpot_ms,
-            tpot_percentile=targets.tpot.percentile,
+            tpot_percentile=targets.tpot_percentile,
             band_low=found.band.low,
             band_high=found.band.high,
             covered=found.band.covered,
             band=found.band.phrase,
             gaps=found.band.gaps,
             missed=tuple(
-                _phrase(field, seen, wanted) for field in (TTFT, TPOT, ITL)
+                _phrase(field, seen, targets) for field in (TTFT, TPOT, ITL)
                 if over.get(field, 0.0) > 1 and field not in self._stated
             ),
         )  # fmt: skip
-        fit = replace(self._fit, replicas=max(1, replicas), speed=speed)
+        fit = replace(fit, speed=speed)
         match self._load.kind:
             case LoadKind.RATE:
                 return _with_running(fit, max(1, ceil(found.running)))
@@ -275,18 +219,20 @@ class _Judge:
                 return fit
 
     def _miss(self, limit: Limit, *, per_replica: float) -> Miss:
-        wanted = self._targets(self._stated)
+        wanted = self._of(self._stated)
         lone = replace(self._asked, rate_per_s=None, concurrency=1.0)
-        least = self._loaded(self._allowed) if self._load.kind is not LoadKind.NONE else lone
-        at = lone if limit is not Limit.SLOTS else least
-        seen, reached = figures(at, wanted), figures(least, wanted)
+        _, alone = self._replica.at(wanted, concurrency=1.0)
+        loaded = self._load.kind is not LoadKind.NONE
+        reached = self._at(self._allowed, wanted)[1] if loaded else alone
+        seen = alone if limit is not Limit.SLOTS else reached
+        term = _largest_term(lone, limit, self._question.resolved.traffic.input_p95_tokens)
         return Miss(
             limit=limit,
             figures=seen,
-            term=_largest_term(at, limit, self._question.resolved.traffic.input_p95_tokens),
-            replicas=ceil(self._load.total / per_replica - 1e-9) if per_replica else 0,
+            term=term,
+            replicas=taking(self._load.total, per_replica) if per_replica else 0,
             per_replica=per_replica,
-            overshoot=max(_over(seen, wanted).values(), default=0.0),
+            overshoot=max((over for _, over in seen.over(wanted)), default=0.0),
             relaxed=_relaxed(reached, wanted) if self._servable() else (),
         )
 
@@ -296,8 +242,8 @@ class _Judge:
         if load.kind is LoadKind.NONE:
             return True
         if load.kind is LoadKind.IN_FLIGHT:
-            return load.total <= self._allowed * highest_concurrency(self._asked, Targets())[0]
-        most = highest_rate(self._asked, Targets()).requests_per_s * 60 * MOST_UTILISATION
+            return load.total <= self._allowed * self._replica.most_in_flight(Targets())[0]
+        most = self._replica.highest(Targets()).requests_per_s * 60 * MOST_UTILISATION
         return load.total <= self._allowed * most
 
 
@@ -333,22 +279,14 @@ def _with_running(fit: Fit, running: int) -> Fit:
     return replace(fit, concurrency=running, needed_tokens=needed)
 
 
-def _over(seen: Figures, wanted: Targets) -> dict[str, float]:
-    """Return each figure over its target, with the margin, by field."""
-    pairs = {
-        TTFT: (seen.ttft_ms, wanted.ttft_ms), TPOT: (seen.tpot_ms, wanted.tpot_ms),
-        ITL: (seen.itl_ms, wanted.itl_ms),
-    }  # fmt: skip
-    return {f: figure * wanted.margin / target for f, (figure, target) in pairs.items() if target is not None}
-
-
 def _relaxed(seen: Figures, wanted: Targets) -> tuple[tuple[str, int], ...]:
     """Return the stated targets that are missed, as they would be kept; empty when no figure is finite."""
     found = []
-    for field, over in _over(seen, wanted).items():
+    for limit, over in seen.over(wanted):
         if over == inf:
             return ()
         if over > 1:
+            field = FIELD_OF[limit]
             target = {TTFT: wanted.ttft_ms, TPOT: wanted.tpot_ms, ITL: wanted.itl_ms}[field] or 0.0
             found.append((f"{field}.milliseconds", ceil(over * target * (1 + 1e-6))))
     return tuple(found)

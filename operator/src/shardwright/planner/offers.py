@@ -4,7 +4,7 @@ Decides which of a pool's nodes an engine version can use and which memory sizes
 free amounts: a plan holds whatever runs now.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,15 +13,21 @@ from shardwright.catalog.gpus import visible_gib
 from shardwright.catalog.types import EngineClass, GPUProduct
 from shardwright.planner.legality import driver_floor
 from shardwright.topology.nodes import MEMORY_TOLERANCE
-from shardwright.topology.types import Pool, PoolNode
+from shardwright.topology.types import Pool, PoolNode, Resources
 
 
-class Shape(NamedTuple):
-    """What of a node decides which arrangements it may hold."""
+class NodeKind(NamedTuple):
+    """Nodes that are alike in all that decides which arrangements they may hold, and how many replicas."""
 
     gpus: int
     memory_mib: int
     island: int
+    capacity: Resources
+    nodes: int
+
+    def holds(self, gpus: int, memory_mib: int, island: int) -> bool:
+        """Whether such a node has at least these GPUs, GPU memory and island."""
+        return self.gpus >= gpus and self.memory_mib >= memory_mib and self.island >= island
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +41,8 @@ class Offer:
     """Nodes whose driver is too old for the engine version's own image."""
     min_driver: int
     """The floor that `old_driver` misses."""
-    shapes: frozenset[Shape]
-    """The different shapes of `nodes`: few, however many nodes there are."""
+    kinds: tuple[NodeKind, ...]
+    """The different kinds of `nodes`: few, however many nodes there are."""
     node_gpus: int
     """GPUs of the largest node."""
     island_gpus: int
@@ -50,7 +56,7 @@ class Offer:
 
     def largest_memory(self, gpus: int, island: int = 1) -> int:
         """Return the largest GPU memory in MiB on nodes with at least these GPUs and island; 0 for none."""
-        return max((s.memory_mib for s in self.shapes if s.gpus >= gpus and s.island >= island), default=0)
+        return max((k.memory_mib for k in self.kinds if k.holds(gpus, 0, island)), default=0)
 
     def holding(self, gpus: int, memory_mib: int = 0, island: int = 1) -> tuple[PoolNode, ...]:
         """Return the nodes with at least these GPUs, GPU memory and island."""
@@ -84,9 +90,10 @@ def offers(
 def _offer(
     product: GPUProduct, nodes: Sequence[PoolNode], old_driver: Sequence[PoolNode], floor: int
 ) -> Offer:
-    shapes = frozenset(Shape(n.gpus, n.gpu_memory_mib, n.island.size) for n in nodes)
+    counts = Counter((n.gpus, n.gpu_memory_mib, n.island.size, n.capacity) for n in nodes)
+    kinds = tuple(NodeKind(*kind, nodes=count) for kind, count in sorted(counts.items()))
     classes: list[int] = []
-    for size in sorted({s.memory_mib for s in shapes}):
+    for size in sorted({k.memory_mib for k in kinds}):
         if not classes or size > classes[-1] * (1 + MEMORY_TOLERANCE):
             classes.append(size)
     return Offer(
@@ -94,8 +101,8 @@ def _offer(
         nodes=tuple(nodes),
         old_driver=tuple(old_driver),
         min_driver=floor if old_driver else 0,
-        shapes=shapes,
-        node_gpus=max((s.gpus for s in shapes), default=0),
-        island_gpus=max((s.island for s in shapes), default=0),
+        kinds=kinds,
+        node_gpus=max((k.gpus for k in kinds), default=0),
+        island_gpus=max((k.island for k in kinds), default=0),
         memory_classes=tuple(classes),
     )

@@ -74,6 +74,12 @@ class Fit:
     """KV tokens that are promised to requests of the workload's length."""
     replicas: int = 1
     """Replicas that are planned, at least one."""
+    spare: int = 0
+    """Of them, those that are there for the loss of a node."""
+    room: int = 0
+    """Replicas that the pool's nodes hold if all are free."""
+    survives: bool = True
+    """Whether the loss of a node leaves enough, where that is asked for."""
     speed: Speed | None = None
     speed_unknown: str = ""
     """Why no speed is predicted; empty when one is."""
@@ -133,5 +139,5 @@ def failure(
 
 def eligible(fit: Fit) -> tuple[PoolNode, ...]:
     """Return the nodes that an arrangement may run on, whatever is free on them."""
-    island = fit.parallelism.tensor if fit.within_island else 1
+    island = fit.parallelism.ranks if fit.within_island else 1
     return fit.offer.holding(fit.gpus, fit.memory_mib, island)

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from shardwright.api.reasons import CandidateReason
 from shardwright.planner.filling import fill
-from shardwright.planner.latency import Miss, judge_speed, load_of, most_replicas
+from shardwright.planner.latency import Miss, judge_speed, most_replicas
 from shardwright.planner.legality import illegality
+from shardwright.planner.load import load_of
 from shardwright.planner.offers import Offer
 from shardwright.planner.performance.rate import Limit
 from shardwright.planner.question import Fit, Question, count, eligible, failure

@@ -29,6 +29,11 @@ class Parallelism:
         """GPUs of one replica."""
         return self.tensor * self.pipeline * self.data
 
+    @property
+    def ranks(self) -> int:
+        """GPUs of one pipeline stage: they talk to each other in every layer, so that links decide."""
+        return self.tensor * self.data
+
     def __str__(self) -> str:
         parts = [f"TP{self.tensor}"]
         if self.pipeline > 1:
@@ -226,6 +231,7 @@ class Plan:
     limits: EngineLimits
     estimate: MemoryEstimate
     replicas: int
+    """Replicas that are planned, the spare ones included."""
     pod_resources: Resources
     """Requests of one pod (GPUs, CPU, memory with /dev/shm, ephemeral storage)."""
     shm_bytes: int
@@ -251,6 +257,8 @@ class Plan:
     """What the user should know of this plan, one sentence each."""
     speed: Speed | None = None
     """None: not predicted, or planned by a version that predicted none."""
+    spare_replicas: int = 0
+    """Of `replicas`, those that are there for the loss of a node (availability.surviveNodeLoss)."""
 
     def __hash__(self) -> int:
         """Hash of the inputs: equal plans have equal ones, and no candidate need be looked at."""

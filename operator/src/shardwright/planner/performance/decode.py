@@ -6,14 +6,13 @@ Formula (roofline): reading all touched weights and multiplying overlap (p-norm)
 and launches add to it. Pipeline stages work on one micro-batch each, so that a token crosses all of them.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardwright.planner.performance.speed import PIPELINE_HOP_MS, Speed, joined, touched
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The terms of one decode step, ms."""
+class Step(NamedTuple):
+    """The terms of one decode step, ms. A tuple because a search makes thousands of them."""
 
     weights_ms: float
     compute_ms: float
@@ -37,9 +36,9 @@ def decode_step(speed: Speed, running: float, context_tokens: float) -> Step:
     attention = batch * context_tokens * speed.decode_pair_ms
     hops = (speed.pipeline - 1) * PIPELINE_HOP_MS
     return Step(
-        weights_ms=read,
-        compute_ms=joined(read, multiply, speed.overlap_exponent) - read,
-        kv_ms=max(attention, cached),
-        communication_ms=speed.message_ms + batch * speed.message_token_ms + hops,
-        launch_ms=speed.launch_ms + batch * speed.sequence_ms,
+        read,
+        joined(read, multiply, speed.overlap_exponent) - read,
+        attention if attention > cached else cached,
+        speed.message_ms + batch * speed.message_token_ms + hops,
+        speed.launch_ms + batch * speed.sequence_ms,
     )

@@ -9,6 +9,7 @@ takes (each term's elasticity is at most one), so that one batch belongs to a ra
 
 from dataclasses import dataclass
 from math import inf, sqrt
+from typing import NamedTuple
 
 from shardwright.planner.performance.decode import Step, decode_step
 from shardwright.planner.performance.prefill import Prefill, prefill
@@ -36,8 +37,7 @@ class Engine:
     """What one prompt takes from the others: of one pipeline stage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(NamedTuple):
     """What a request sees while `running` are decoded, ms; without waiting for a slot."""
 
     running: float
@@ -120,16 +120,7 @@ def run(engine: Engine, running: float, rate_per_ms: float | None = None) -> Run
         life = own + tpot * (engine.output_tokens - 1)
         rate = rate_per_ms if rate_per_ms is not None else _rate(engine, running, life)
         queue = _queue_ms(engine, rate)
-    return Running(
-        running=running,
-        rate_per_ms=rate,
-        step=step,
-        interference_ms=interference,
-        step_wait_ms=waiting,
-        queue_ms=queue,
-        ttft_ms=own + queue,
-        tpot_ms=tpot,
-    )
+    return Running(running, rate, step, interference, waiting, queue, own + queue, tpot)
 
 
 def longest_step_ms(engine: Engine, at: Running) -> float:

@@ -1,15 +1,25 @@
-"""The highest request rate one replica serves within its targets.
+"""The highest load that one replica serves within its targets.
 
 Decides it by bisection over the requests in flight: TTFT, TPOT and the rate itself all grow with them (see
 `load`), so there is one border. Never decides how many replicas that takes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 
 from shardwright.catalog.performance import PerformanceConstants, load_performance_constants
-from shardwright.planner.performance.load import MS, Engine, Running, engine_of, longest_step_ms, run, settle
-from shardwright.planner.performance.predict import predict
+from shardwright.planner.performance.load import (
+    MS,
+    Engine,
+    Running,
+    engine_of,
+    longest_step_ms,
+    run,
+    settle,
+)
+from shardwright.planner.performance.predict import predict, prediction
 from shardwright.planner.performance.prefill import prefill
 from shardwright.planner.performance.speed import speed
 from shardwright.planner.performance.tails import tpot_factor, ttft_factor
@@ -18,7 +28,8 @@ from shardwright.planner.performance.types import PerformanceRequest, Prediction
 DEFAULT_MARGIN = 1.15
 """Predictions are multiplied by it before they are held against a target. With the model held out it keeps
 broken targets at the figures of `docs/performance-model.md`."""
-HALVINGS = 20
+GRID = 1 << 20
+"""The border is found to this part of the slots, always on one grid: so it moves one way with a target."""
 LONG_PERCENTILE = 95
 """From this percentile on, TTFT is judged at the p95 input as well."""
 
@@ -57,6 +68,24 @@ class Figures:
     itl_ms: float
     """The longest pause: a decode step beside one prefill chunk."""
 
+    def over(self, targets: Targets) -> Iterator[tuple[Limit, float]]:
+        """Yield each target with the figure over it, the margin included: above 1 it is missed."""
+        if targets.ttft_ms is not None:
+            yield Limit.TTFT, self.ttft_ms * targets.margin / targets.ttft_ms
+        if targets.tpot_ms is not None:
+            yield Limit.TPOT, self.tpot_ms * targets.margin / targets.tpot_ms
+        if targets.itl_ms is not None:
+            yield Limit.STEP, self.itl_ms * targets.margin / targets.itl_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """The highest load within targets; `requests_per_s` is 0 when a lone request breaks one already."""
+
+    requests_per_s: float
+    limit: Limit
+    """The target that stops more, or the slots."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
@@ -64,106 +93,129 @@ class HighestRate:
 
     requests_per_s: float
     limit: Limit
-    """The target that stops more, or the slots."""
     prediction: Prediction
     """At that rate; of a lone request when it is 0."""
+
+
+class Replica:
+    """One arrangement, prepared for many questions about its load. The request's own load is not used."""
+
+    __slots__ = ("_closed", "_longer", "_open", "_request")
+
+    def __init__(self, request: PerformanceRequest, constants: PerformanceConstants | None = None) -> None:
+        """Prepare it. Raises MissingFactError when the card's row lacks a rate."""
+        self._request = request
+        engine = engine_of(request, speed(request, constants or load_performance_constants()))
+        self._open, self._closed = replace(engine, closed=False), replace(engine, closed=True)
+        self._longer: dict[float, float] = {}
+
+    @property
+    def slots(self) -> float:
+        """Requests that run at once, at most."""
+        return self._open.slots
+
+    def highest(self, targets: Targets) -> Border:
+        """Return the highest open-loop rate that keeps all targets.
+
+        A percentile is judged as median x tail factor x margin, from P95 on also as the median TTFT of a
+        prompt of `p95_input_tokens` x margin, whichever is longer.
+        """
+        engine, extra = self._open, self._longer_prompt_ms(targets)
+        full = run(engine, engine.slots)
+        broken, over = _worst(engine, full, targets, extra)
+        if over <= 1:
+            return Border(full.rate_per_ms * MS * (1 - 1e-9), Limit.SLOTS)
+        alone, least = _worst(engine, run(engine, 0.0), targets, extra)
+        if least > 1:
+            return Border(0.0, alone)
+        at, limit = self._bisect(targets, extra, (least, over), broken)
+        return Border(at.rate_per_ms * MS * (1 - 1e-9), limit)
+
+    def alone(self, targets: Targets) -> Figures:
+        """Return what is held against the targets when nothing else runs."""
+        return _figures(self._open, run(self._open, 0.0), targets, self._longer_prompt_ms(targets))
+
+    def _bisect(
+        self, targets: Targets, extra_ms: float, ends: tuple[float, float], broken: Limit
+    ) -> tuple[Running, Limit]:
+        """Return the last point of the grid that keeps the targets, and the target that the next one breaks.
+
+        Regula falsi with the Illinois rule: an end that stays twice counts half, so that both ends move.
+        """
+        engine, step = self._open, self._open.slots / GRID
+        low, high, below, above = 0, GRID, ends[0] - 1, ends[1] - 1
+        at, limit, side = run(engine, 0.0), broken, 0
+        while high - low > 1:
+            share = -below / (above - below) if 0 < above < inf else 0.5
+            middle = min(high - 1, max(low + 1, low + round((high - low) * share)))
+            found = run(engine, middle * step)
+            broken, over = _worst(engine, found, targets, extra_ms)
+            if over <= 1:
+                low, below, at = middle, over - 1, found
+                above = above / 2 if side < 0 else above
+                side = -1
+            else:
+                high, above, limit = middle, over - 1, broken
+                below = below / 2 if side > 0 else below
+                side = 1
+        return at, limit
+
+    def most_in_flight(self, targets: Targets) -> tuple[int, Limit]:
+        """Return the most requests in flight (closed loop) that keep all targets, and what stops more.
+
+        0 when a lone request breaks a target.
+        """
+        engine, extra = self._closed, self._longer_prompt_ms(targets)
+        low, high, limit = 0, int(engine.slots) + 1, Limit.SLOTS
+        while high - low > 1:
+            middle = (low + high) // 2
+            broken, over = _worst(engine, run(engine, float(middle)), targets, extra)
+            if over <= 1:
+                low = middle
+            else:
+                high, limit = middle, broken
+        return low, limit
+
+    def at(
+        self, targets: Targets, *, rate_per_s: float | None = None, concurrency: float | None = None
+    ) -> tuple[Prediction, Figures]:
+        """Return what it does at a load, and what is held against the targets there, without the margin.
+
+        TTFT is infinite where more arrives than is served. Raises LoadError for an impossible load.
+        """
+        request = replace(self._request, rate_per_s=rate_per_s, concurrency=concurrency)
+        engine = self._open if concurrency is None else self._closed
+        state = settle(engine, request)
+        found = _figures(engine, state.at, targets, self._longer_prompt_ms(targets))
+        seen = replace(found, ttft_ms=found.ttft_ms + state.slots_ms)
+        return prediction(request, engine, state), seen
+
+    def _longer_prompt_ms(self, targets: Targets) -> float:
+        """Return what the prefill of the p95 prompt takes beyond the median one's."""
+        longer, request = targets.p95_input_tokens, self._request
+        if longer is None or longer <= request.input_tokens or targets.ttft_percentile < LONG_PERCENTILE:
+            return 0.0
+        known = self._longer.get(longer)
+        if known is None:
+            found = prefill(
+                self._open.speed, longer, request.shared_prefix_tokens, request.max_num_batched_tokens
+            )
+            known = self._longer[longer] = found.total_ms - self._open.prompt.total_ms
+        return known
 
 
 def highest_rate(
     request: PerformanceRequest, targets: Targets, constants: PerformanceConstants | None = None
 ) -> HighestRate:
-    """Return the highest open-loop rate that keeps all targets. The request's own load is not used.
-
-    A percentile is judged as median x tail factor x margin, from P95 on also as the median TTFT of a prompt
-    of `p95_input_tokens` x margin, whichever is longer. Raises MissingFactError like `predict`.
-    """
-    known = constants or load_performance_constants()
-    asked = replace(request, concurrency=None, rate_per_s=1.0)
-    engine = engine_of(asked, speed(asked, known))
-    extra = _longer_prompt_ms(engine, asked, targets)
-    full = run(engine, engine.slots)
-    broken = _broken(engine, full, targets, extra)
-    if broken is None:
-        return _answer(asked, known, full.rate_per_ms, Limit.SLOTS)
-    low, high, limit = 0.0, engine.slots, broken
-    alone = _broken(engine, run(engine, low), targets, extra)
-    if alone is not None:
-        lone = predict(replace(asked, rate_per_s=None, concurrency=1.0), known)
-        return HighestRate(requests_per_s=0.0, limit=alone, prediction=lone)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        broken = _broken(engine, run(engine, middle), targets, extra)
-        if broken is None:
-            low = middle
-        else:
-            high, limit = middle, broken
-    return _answer(asked, known, run(engine, low).rate_per_ms, limit)
-
-
-def highest_concurrency(
-    request: PerformanceRequest, targets: Targets, constants: PerformanceConstants | None = None
-) -> tuple[int, Limit]:
-    """Return the most requests in flight (closed loop) that keep all targets, and what stops more.
-
-    0 when a lone request breaks a target. The request's own load is not used. Raises MissingFactError.
-    """
-    known = constants or load_performance_constants()
-    asked = replace(request, concurrency=1.0, rate_per_s=None)
-    engine = engine_of(asked, speed(asked, known))
-    extra = _longer_prompt_ms(engine, asked, targets)
-    low, high, limit = 0, int(engine.slots) + 1, Limit.SLOTS
-    while high - low > 1:
-        middle = (low + high) // 2
-        broken = _broken(engine, run(engine, float(middle)), targets, extra)
-        if broken is None:
-            low = middle
-        else:
-            high, limit = middle, broken
-    return low, limit
-
-
-def figures(
-    request: PerformanceRequest, targets: Targets, constants: PerformanceConstants | None = None
-) -> Figures:
-    """Return what is held against the targets at the request's own load, without the margin.
-
-    TTFT is infinite where more arrives than is served. Raises MissingFactError.
-    """
-    engine = engine_of(request, speed(request, constants or load_performance_constants()))
-    state = settle(engine, request)
-    found = _figures(engine, state.at, targets, _longer_prompt_ms(engine, request, targets))
-    return replace(found, ttft_ms=found.ttft_ms + state.slots_ms)
-
-
-def largest_chunk(
-    request: PerformanceRequest, itl_ms: float, constants: PerformanceConstants | None = None
-) -> int:
-    """Return the largest max-num-batched-tokens, at most the request's, whose step keeps `itl_ms`.
-
-    In steps of 256 tokens, judged with all the request's load; 0 when not even 256 keep it.
-    """
-    low, high = 0, request.max_num_batched_tokens // 256
-    while low < high:
-        middle = (low + high + 1) // 2
-        if (
-            predict(replace(request, max_num_batched_tokens=middle * 256), constants).longest_step_ms
-            <= itl_ms
-        ):
-            low = middle
-        else:
-            high = middle - 1
-    return low * 256
-
-
-def _answer(
-    request: PerformanceRequest, constants: PerformanceConstants, rate_per_ms: float, limit: Limit
-) -> HighestRate:
-    rate = rate_per_ms * MS * (1 - 1e-9)
-    if rate <= 0:
-        lone = predict(replace(request, rate_per_s=None, concurrency=1.0), constants)
-        return HighestRate(requests_per_s=0.0, limit=limit, prediction=lone)
-    found = predict(replace(request, rate_per_s=rate), constants)
-    return HighestRate(requests_per_s=rate, limit=limit, prediction=found)
+    """Return `Replica.highest` with the prediction there. Raises MissingFactError like `predict`."""
+    found = Replica(request, constants).highest(targets)
+    if found.requests_per_s <= 0:
+        at = replace(request, rate_per_s=None, concurrency=1.0)
+    else:
+        at = replace(request, concurrency=None, rate_per_s=found.requests_per_s)
+    return HighestRate(
+        requests_per_s=found.requests_per_s, limit=found.limit, prediction=predict(at, constants)
+    )
 
 
 def _figures(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> Figures:
@@ -176,22 +228,10 @@ def _figures(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> 
     )
 
 
-def _broken(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> Limit | None:
-    """Return the first target that is broken while so many requests run."""
-    found, margin = _figures(engine, at, targets, extra_ms), targets.margin
-    if targets.ttft_ms is not None and found.ttft_ms * margin > targets.ttft_ms:
-        return Limit.TTFT
-    if targets.tpot_ms is not None and found.tpot_ms * margin > targets.tpot_ms:
-        return Limit.TPOT
-    if targets.itl_ms is not None and found.itl_ms * margin > targets.itl_ms:
-        return Limit.STEP
-    return None
-
-
-def _longer_prompt_ms(engine: Engine, request: PerformanceRequest, targets: Targets) -> float:
-    """Return what the prefill of the p95 prompt takes beyond the median one's."""
-    longer = targets.p95_input_tokens
-    if longer is None or longer <= request.input_tokens or targets.ttft_percentile < LONG_PERCENTILE:
-        return 0.0
-    found = prefill(engine.speed, longer, request.shared_prefix_tokens, request.max_num_batched_tokens)
-    return found.total_ms - engine.prompt.total_ms
+def _worst(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> tuple[Limit, float]:
+    """Return the target that is missed by most, or is nearest to it, and the figure over it."""
+    worst, most = Limit.SLOTS, 0.0
+    for limit, over in _figures(engine, at, targets, extra_ms).over(targets):
+        if over > most:
+            worst, most = limit, over
+    return worst, most
