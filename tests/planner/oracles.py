@@ -28,7 +28,7 @@ def block_of(architecture):
     return 1  # scales for a tensor or a channel; vLLM pads the widths of MXFP4 experts itself
 
 
-def legal(architecture, tensor, expert=False):
+def legal(architecture, tensor, expert=False, data=1):
     """Whether a tensor degree is legal, by the rule of the design.
 
     It divides the attention heads; divides the KV heads or is a multiple of them; leaves each rank's widths a
@@ -37,14 +37,14 @@ def legal(architecture, tensor, expert=False):
     """
     moe, block = architecture.moe, block_of(architecture)
     heads, kv_heads = architecture.num_attention_heads, architecture.num_kv_heads
-    if expert and (moe is None or moe.num_experts % tensor):
+    if (expert or data > 1) and (moe is None or (expert and moe.num_experts % (tensor * data))):
         return False
     widths = []
     if moe is None or moe.dense_layers or moe.moe_layer_step > 1:
         widths.append(architecture.intermediate_size)
     if moe is not None:
         widths.append(moe.shared_intermediate_size)
-        widths.append(0 if expert else moe.expert_intermediate_size)
+        widths.append(0 if expert else moe.expert_intermediate_size / data)
     return (
         heads % tensor == 0
         and (kv_heads % tensor == 0 or tensor % kv_heads == 0)
@@ -72,22 +72,22 @@ def wanted_context(asked, architecture):
     return min(architecture.max_position_embeddings, asked.spec.model.max_context_tokens or longest)
 
 
-def needed_tokens(asked, architecture, gpus):
+def needed_tokens(asked, architecture, split):
     """KV tokens of one engine: one longest request, or B requests of p95 input and half of p95 output.
 
-    B is the stated concurrency over all replicas that the budget allows (8 where nothing is stated). Specs
+    With attention data parallelism of one of its ranks, which takes its share of B. B is the stated concurrency over all replicas that the budget allows (8 where nothing is stated). Specs
     with a shared prefix, a rate or a largest replica count are not covered.
     """
     resolved = resolve(asked.spec)
     traffic, least = resolved.traffic, resolved.scale.planned_replicas
-    replicas = max(1, asked.spec.pool.max_gpus // gpus, least)
+    replicas = max(1, asked.spec.pool.max_gpus // split.gpus, least)
     each = 8 if traffic.concurrency is None else min(1024, ceil(traffic.concurrency / replicas))
     asked_for = asked.spec.model.max_context_tokens or architecture.max_position_embeddings
     request = min(
         traffic.input_p95_tokens + ceil(traffic.output_p95_tokens / 2),
         asked_for, architecture.max_position_embeddings,
     )  # fmt: skip
-    return max(wanted_context(asked, architecture), max(1, each) * request)
+    return max(wanted_context(asked, architecture), max(1, ceil(each / split.data)) * request)
 
 
 def overheads_gib(estimate):

@@ -78,13 +78,16 @@ DECISIONS = {
         LLAMA_8B, NODE, {"workload": rate(60), "slo": slo(1000, 50)}, "H100 TP1 ×1",
     ),
     "low load takes the smallest engine": (
-        LLAMA_70B, NODE, {"workload": rate(30), "slo": slo(2000, 50)}, "H100 TP4 ×1",
+        LLAMA_70B, NODE, {"workload": rate(10), "slo": slo(2000, 50)}, "H100 TP2 ×1",
+    ),
+    "more load takes the larger engine that shares its weights": (
+        LLAMA_70B, NODE, {"workload": rate(60), "slo": slo(2000, 50)}, "H100 TP4 ×1",
     ),
     "a card starved of KV does for a trickle": (
         LLAMA_70B_FP8, NODE, {"workload": rate(10, **STARVED), "slo": slo(2000, 60)}, "H100 TP1 ×1",
     ),
     "a card starved of KV loses to two as soon as there is load": (
-        LLAMA_70B_FP8, NODE, {"workload": rate(40, **STARVED), "slo": slo(2000, 60)}, "H100 TP2 ×1",
+        LLAMA_70B_FP8, NODE, {"workload": rate(120, **STARVED), "slo": slo(2000, 60)}, "H100 TP2 ×1",
     ),
     "the cheap product wins for an 8B": (
         LLAMA_8B, CHEAP_AND_FAST, {"workload": rate(120), "slo": slo(tpot=60)}, "L40S TP1 ×1",

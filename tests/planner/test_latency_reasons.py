@@ -7,7 +7,7 @@ from planner.test_properties import MODELS, ask, nodes_of, raw_nodes, specs
 from shardwright.planner.choice import plan
 from shardwright.planner.explain import text
 from shardwright.planner.legality import format_problem, illegality, image_problem
-from shardwright.planner.ranking import COST_TIE, UNVALIDATED_GAIN
+from shardwright.planner.question import UNVALIDATED_GAIN
 from shardwright.planner.types import Plan
 
 asked_for = st.fixed_dictionaries(
@@ -30,7 +30,7 @@ asked_for = st.fixed_dictionaries(
 )  # fmt: skip
 loaded = st.tuples(specs, asked_for).map(lambda pair: {**pair[0], **pair[1]})
 
-FITS = {"Chosen", "LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "Slower"}
+FITS = {"Chosen", "LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "Slower", "PoolTooSmall"}
 
 
 def alone(asked, candidate):
@@ -42,10 +42,14 @@ def alone(asked, candidate):
                 {
                     "model": {"id": "x"}, "pool": {"maxGPUs": 1},
                     "parallelism": {
-                        "tensor": split.tensor, "pipeline": split.pipeline, "expert": "Enabled" if split.expert else "Disabled",
+                        "tensor": split.tensor, "pipeline": split.pipeline, "data": split.data,
+                        "expert": "Enabled" if split.expert else "Disabled",
                     },
                 }
             ).parallelism,
+            "model": asked.spec.model.model_copy(
+                update={"allowed_kv_cache_dtypes": ["FP8" if candidate.kv_cache_dtype == "fp8" else "Auto"]}
+            ),
         }
     )  # fmt: skip
     nodes = tuple(n for n in asked.pool.nodes if n.product == candidate.product)
@@ -92,7 +96,7 @@ def check(asked, decision, candidate):
         again, same = alone(asked, candidate)
         if reason in FITS:
             assert isinstance(again, Plan)
-            assert again.parallelism == split
+            assert (again.parallelism, again.limits.kv_cache_dtype) == (split, candidate.kv_cache_dtype)
             better(asked, decision, candidate, again)
         elif reason == "BeyondIsland" and isinstance(again, Plan):
             assert not again.within_island  # it fits, over PCIe
@@ -120,7 +124,7 @@ def better(asked, decision, candidate, again):
         case "CostsMore":
             assert dearer
         case "Unvalidated":
-            enough = costs[0] * UNVALIDATED_GAIN * COST_TIE < costs[1]
+            enough = costs[0] * UNVALIDATED_GAIN < costs[1]
             assert candidate.parallelism.pipeline > 1 or not enough
         case "LargerThanNeeded" if theirs > 1:
             fewer = [
@@ -146,6 +150,6 @@ def test_a_loaded_plan_stays_within_its_cache_and_budget(model, shapes, spec):
     decision = plan(asked)
     if isinstance(decision, Plan):
         assert decision.gpus_per_replica * decision.replicas <= asked.spec.pool.max_gpus
-        assert decision.limits.max_num_seqs >= decision.planned_concurrency
+        assert decision.limits.max_num_seqs * decision.parallelism.data >= decision.planned_concurrency
         hybrid = decision.model.architecture.attention.value == "SlidingHybrid"
         assert hybrid or decision.estimate.promised_kv_tokens >= decision.required_kv_tokens

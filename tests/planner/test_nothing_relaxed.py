@@ -120,7 +120,10 @@ class TestRefusedByName:
 
     @pytest.mark.parametrize(
         ("model", "pins"),
-        [(LLAMA_8B, {"expert": "Enabled"}), (QWEN_MOE_FP8, {"expert": "Enabled", "tensor": 1})],
+        [
+            (LLAMA_8B, {"expert": "Enabled"}),
+            (QWEN_MOE_FP8, {"expert": "Enabled", "tensor": 1, "pipeline": 2}),
+        ],
     )
     def test_experts_that_cannot_be_spread(self, model, pins):
         refused(

@@ -107,9 +107,10 @@ def test_a_plan_stays_within_memory_island_node_and_budget(model, shapes, spec):
     assert hybrid or promised <= bill.kv_cache_gib_per_gpu - bill.margin_gib + 0.01
     assert bill.largest_model_len >= limits.max_model_len
     assert hybrid or bill.promised_kv_tokens >= decision.required_kv_tokens
-    assert limits.max_num_seqs >= decision.planned_concurrency
-    assert legal(decision.model.architecture, decision.parallelism.tensor, decision.parallelism.expert)
-    least = needed_tokens(asked, decision.model.architecture, decision.gpus_per_replica)
+    assert limits.max_num_seqs * decision.parallelism.data >= decision.planned_concurrency
+    split = decision.parallelism
+    assert legal(decision.model.architecture, split.tensor, split.expert, split.data)
+    least = needed_tokens(asked, decision.model.architecture, split)
     assert decision.context_clamped_from is not None or decision.required_kv_tokens >= least
     assert decision.gpus_per_replica * decision.replicas <= asked.spec.pool.max_gpus
     placement = place(decision, asked.pool, 1)
@@ -123,7 +124,7 @@ def test_a_plan_stays_within_memory_island_node_and_budget(model, shapes, spec):
     bridges = (interconnect and interconnect.bridges) or "None"
     if decision.within_island:
         linked = linked_gpus(products()[product], labelled, labelled - missing, bridges)
-        assert decision.parallelism.tensor <= linked
+        assert decision.parallelism.ranks <= linked
     else:
         assert interconnect is None or interconnect.policy != "RequireNVLink"
 

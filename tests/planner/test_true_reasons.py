@@ -24,9 +24,9 @@ from planner.plan_support import A100_40, H100, H200, L4, L40S, LLAMA_70B_FP8, T
 from planner.test_properties import HOSTS, MODELS, PRODUCTS, ask, nodes_of, specs
 from shardwright.planner.choice import plan
 from shardwright.planner.explain import text
-from shardwright.planner.types import GIB, Plan
+from shardwright.planner.types import GIB, Plan, kv_mark
 
-LOST = {"LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated"}
+LOST = {"LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "PoolTooSmall"}
 """It fits, and another was chosen."""
 TIE, GAIN = 1.05, 1.3
 """Costs this close are equal; an arrangement without a measured row must be this much cheaper."""
@@ -63,7 +63,7 @@ class Case:
         return self.architectures[candidate.model_id].attention.value == "SlidingHybrid"
 
     def needs(self, candidate):
-        return needed_tokens(self.asked, self.architectures[candidate.model_id], candidate.parallelism.gpus)
+        return needed_tokens(self.asked, self.architectures[candidate.model_id], candidate.parallelism)
 
     def context(self, candidate):
         return wanted_context(self.asked, self.architectures[candidate.model_id])
@@ -95,15 +95,18 @@ class Case:
         again = self.alone(candidate)
         gaps = isinstance(again, Plan) and again.speed is not None and again.speed.gaps
         split = candidate.parallelism
-        return candidate.estimate.covered and split.pipeline == 1 and not split.expert and not gaps
+        plain = split.pipeline == split.data == 1 and not split.expert and candidate.kv_cache_dtype == "auto"
+        return candidate.estimate.covered and plain and not gaps
 
     def alone(self, candidate):
         """The decision when this arrangement is the only one that is asked for."""
         split = candidate.parallelism
-        pins = {"tensor": split.tensor, "pipeline": split.pipeline}
+        pins = {"tensor": split.tensor, "pipeline": split.pipeline, "data": split.data}
         pins["expert"] = "Enabled" if split.expert else "Disabled"
+        dtypes = ["FP8" if candidate.kv_cache_dtype == "fp8" else "Auto"]
+        stated = self.asked.spec.model_dump(by_alias=True, exclude_none=True)
         spec = type(self.asked.spec).model_validate(
-            {**self.asked.spec.model_dump(by_alias=True, exclude_none=True), "parallelism": pins}
+            {**stated, "parallelism": pins, "model": {**stated["model"], "allowedKVCacheDtypes": dtypes}}
         )
         nodes = tuple(n for n in self.asked.pool.nodes if n.product == candidate.product)
         models = tuple(m for m in self.asked.models if m.model_id == candidate.model_id)
@@ -115,7 +118,7 @@ class Case:
         return next(
             c
             for c in self.decision.candidates
-            if str(c.parallelism) == arrangement
+            if f"{c.parallelism}{kv_mark(c.kv_cache_dtype)}" == arrangement
             and c.product == (label or candidate.product)
             and c.model_id == candidate.model_id
         )
@@ -163,7 +166,7 @@ def fits(case, candidate):
     assert split.gpus * case.replicas <= case.asked.spec.pool.max_gpus
     roomy = [linked for gpus, linked, _ in case.of(candidate.product) if gpus >= split.gpus]
     assert roomy
-    assert case.policy != "RequireNVLink" or max(roomy) >= split.tensor
+    assert case.policy != "RequireNVLink" or max(roomy) >= split.ranks
     again = case.alone(candidate)
     assert isinstance(again, Plan)
     assert again.parallelism == split
@@ -260,14 +263,14 @@ def step(case, candidate):
     split = candidate.parallelism
     if split.gpus == 1:
         return 0
-    linked = any(n >= split.tensor for gpus, n, _ in case.of(candidate.product) if gpus >= split.gpus)
+    linked = any(n >= split.ranks for gpus, n, _ in case.of(candidate.product) if gpus >= split.gpus)
     return 1 if split.pipeline == 1 and (linked or case.policy == "Any") else 2
 
 
 def beyond_island(case, candidate):
     roomy = [n for gpus, n, _ in case.of(candidate.product) if gpus >= candidate.parallelism.gpus]
     if case.policy == "RequireNVLink":
-        assert candidate.parallelism.tensor > max(roomy)
+        assert candidate.parallelism.ranks > max(roomy)
     again = case.alone(candidate)
     assert not isinstance(again, Plan) or not again.within_island
 
@@ -316,7 +319,7 @@ def not_pinned(case, candidate):
 
 def illegal(case, candidate):
     split = candidate.parallelism
-    assert not legal(case.architectures[candidate.model_id], split.tensor, split.expert)
+    assert not legal(case.architectures[candidate.model_id], split.tensor, split.expert, split.data)
 
 
 def driver(case, candidate):
@@ -324,19 +327,51 @@ def driver(case, candidate):
 
 
 def chosen(case, candidate):
-    """None that one GPU or an island holds goes by that would have won by the price of all replicas."""
+    """No other would have won: by the price of all replicas, of those that the pool's nodes hold as well."""
+    loaded = case.asked.spec.workload is not None
     for other in case.decision.candidates:
-        if other.reason.value in LOST and case.decision.context_clamped_from is None:
-            late = step(case, other) > 1
-            assert step(case, candidate) < 2 or late
-            if not late and other.parallelism.tensor in {1, 2, 4, 8, 16}:
-                assert case.price(candidate) <= case.price(other) * TIE * GAIN + 1e-9
+        if other.reason.value not in LOST or case.decision.context_clamped_from is not None:
+            continue
+        late = step(case, other) > 1
+        assert step(case, candidate) < 2 or late or loaded
+        powers = {candidate.parallelism.tensor, other.parallelism.tensor} <= {1, 2, 4, 8, 16}
+        whole = held_share(case, candidate) == 1 and other.reason.value != "PoolTooSmall"
+        if loaded and whole and powers and linked(case, other):
+            assert case.judged(candidate) <= case.judged(other) * (1 + 1e-9)
+        if not loaded and not late and powers:
+            assert case.price(candidate) <= case.price(other) * TIE * GAIN + 1e-9
+
+
+def linked(case, candidate):
+    """Whether its ranks have links, or the policy asks for none."""
+    roomy = [n for gpus, n, _ in case.of(candidate.product) if gpus >= candidate.parallelism.gpus]
+    return case.policy == "Any" or max(roomy) >= candidate.parallelism.ranks
+
+
+def pool_too_small(case, candidate):
+    """The nodes hold a smaller part of its replicas than of the chosen one's."""
+    assert held_share(case, candidate) < 1
+
+
+def held_share(case, candidate):
+    """Part of its replicas that the nodes have GPUs, CPUs, memory and disk for."""
+    pod = case.alone(candidate).pod_resources
+    rooms = [
+        min(
+            gpus // pod.gpus,
+            1000 * cpus // pod.cpu_millis,
+            size * GIB // pod.memory_bytes,
+            space * GIB // pod.ephemeral_bytes,
+        )
+        for gpus, _, (cpus, size, space) in case.of(candidate.product)
+    ]
+    return min(1.0, sum(rooms) / case.count(candidate))
 
 
 CHECKS = {
     "Chosen": (fits, chosen), "WeightsDoNotFit": (weights_do_not_fit,), "KVTooSmall": (kv_too_small,),
     "CostsMore": (fits, costs_more), "LargerThanNeeded": (fits, larger_than_needed),
-    "RankedLower": (fits, ranked_lower), "Unvalidated": (fits, unvalidated), "BeyondIsland": (beyond_island,),
+    "RankedLower": (fits, ranked_lower), "Unvalidated": (fits, unvalidated), "BeyondIsland": (beyond_island,), "PoolTooSmall": (fits, pool_too_small),
     "BeyondNode": (beyond_node,), "NeedsMultiNode": (needs_multi_node,), "OverBudget": (over_budget,),
     "NodeTooSmall": (node_too_small,), "NumberFormatUnsupported": (number_format,), "NotPinned": (not_pinned,),
     "IllegalTensorParallelism": (illegal,), "DriverTooOld": (driver,), "ContextTooLong": (),
@@ -359,7 +394,7 @@ def check(case):
         reason, split = candidate.reason.value, candidate.parallelism
         assert written.count(f"  {candidate.arrangement}: {reason}: ") == 1
         if reason not in UNJUDGED:
-            assert legal(case.architectures[candidate.model_id], split.tensor, split.expert)
+            assert legal(case.architectures[candidate.model_id], split.tensor, split.expert, split.data)
         for rule in CHECKS[reason]:
             rule(case, candidate)
     assert (case.chosen is not None) == isinstance(case.decision, Plan)

@@ -118,6 +118,7 @@ class CandidateReason(StrEnum):
     PAUSE_TOO_LONG = "PauseTooLong"
     RATE_TOO_LOW = "RateTooLow"
     SLOWER = "Slower"
+    POOL_TOO_SMALL = "PoolTooSmall"
 
 
 CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
@@ -198,6 +199,10 @@ CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
         ),
         CandidateReason.SLOWER: (
             "It fits, but slo.optimizeFor is Latency and the chosen arrangement is predicted to be faster."
+        ),
+        CandidateReason.POOL_TOO_SMALL: (
+            "It fits, but the pool's nodes hold a smaller part of the replicas that the load takes than of "
+            "the chosen arrangement; add nodes of this product."
         ),
     }
 )

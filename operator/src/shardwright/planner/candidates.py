@@ -4,8 +4,9 @@ Decides what is tried for one checkpoint on one GPU product, and which of what f
 compares products: that is `choice`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from shardwright.api.reasons import CandidateReason
 from shardwright.planner.legality import (
@@ -20,12 +21,17 @@ from shardwright.planner.legality import (
 from shardwright.planner.limits import kv_dtypes
 from shardwright.planner.load import load_of
 from shardwright.planner.offers import Offer
-from shardwright.planner.question import Fit, Question, failure
-from shardwright.planner.trial import judge, judge_group
+from shardwright.planner.question import MISSED, STAGES, UNVALIDATED_GAIN, Fit, Question, failure
+from shardwright.planner.ranking import compared, cost_of, held_share
+from shardwright.planner.trial import dtypes, judge, judge_group
 from shardwright.planner.types import Candidate, LoadKind, ModelChoice, Parallelism
 
 MOST_GROUP_NODES = 8
 """The largest group of nodes that is named when one node is not enough."""
+_NOT_OF_KV = frozenset(
+    {CandidateReason.OVER_BUDGET, CandidateReason.NODE_TOO_SMALL, CandidateReason.MEMORY_UNKNOWN}
+)
+"""Reasons that a smaller KV cache does not lift."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,36 +46,68 @@ class Survey:
     """The smallest group of nodes that would hold it, when no single node does."""
 
 
-def preference(fit: Fit) -> tuple[object, ...]:
-    """Order in which the fits on one product are told: full context, earlier question, fewest GPUs.
-
-    Within an island a power of two ranks before other degrees, and plain tensor parallelism before expert
-    parallelism. Beyond an island, pipeline stages rank before as many ranks over PCIe: they send far less
-    between GPUs.
-    """
-    parallelism = fit.parallelism
-    context = -fit.limits.max_model_len if fit.clamped else 0
-    plain = (not parallelism.expert, is_power_of_two(parallelism.tensor)) if fit.step < 2 else (True, True)
-    return (
-        fit.clamped, context, fit.step, not plain[0], not plain[1], fit.gpus, parallelism.expert,
-        not fit.within_island, -parallelism.tensor,
-    )  # fmt: skip
-
-
 def survey(question: Question, model: ModelChoice, offer: Offer) -> Survey:
-    """Try the arrangements of one checkpoint on one product."""
+    """Try the arrangements of one checkpoint on one product.
+
+    One GPU and tensor parallelism first. Ranks with own attention and stages follow where these hold nothing,
+    or where price decides and they may win: both are unmeasured, so that they have to be 1.3 times cheaper.
+    Stages are for capacity: where an island holds the work they are only tried between islands.
+    """
     refusal = _refused_outright(question, model, offer)
     if refusal is not None:
         return Survey(model=model, offer=offer, fits=(), losers=(refusal,))
     outcomes = list(_inside_one_stage(question, model, offer))
-    if not any(isinstance(o, Fit) and o.step < 2 and not o.clamped for o in outcomes):
-        outcomes.extend(_over_stages(question, model, offer))
+    pinned = bool(question.spec.parallelism and question.spec.parallelism.data)
+    if question.asked or pinned:
+        outcomes.extend(_with_data(question, model, offer, _bound(question, outcomes)))
+    outcomes.extend(_over_stages(question, model, offer, outcomes))
+    if not question.asked and not pinned and not any(isinstance(o, Fit) for o in outcomes):
+        outcomes.extend(_with_data(question, model, offer, inf))
     fits = tuple(o for o in outcomes if isinstance(o, Fit))
     losers = tuple(o for o in outcomes if isinstance(o, Candidate))
     group = None if fits else _over_nodes(question, model, offer)
     if group is not None:
         losers = tuple(loser for loser in losers if loser.parallelism != group.parallelism)
     return Survey(model=model, offer=offer, fits=fits, losers=losers, group=group)
+
+
+def _bound(question: Question, outcomes: Sequence[Candidate | Fit], *, stages: bool = False) -> float:
+    """Return the GPUs beyond which a further arrangement cannot win; infinite while nothing bounds it."""
+    whole = [o for o in outcomes if isinstance(o, Fit) and o.step < STAGES and not o.clamped]
+    if not whole:
+        return inf
+    if not question.asked or not any(fit.predicted for fit in whole) or (stages and question.fastest):
+        return 0.0
+    if question.exhaustive or question.fastest:
+        return inf
+    cost = cost_of(question, whole)
+    same = compared(whole, cost)
+    if (cost.loaded and held_share(same[0]) < 1) or not same[0].survives:
+        return inf
+    least = min(fit.judged_gpus for fit in same)
+    return least / UNVALIDATED_GAIN if stages else least
+
+
+def _in_formats(
+    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism
+) -> Iterator[Candidate | Fit]:
+    """Try one arrangement with each KV dtype, as long as the next may do better."""
+    for dtype in dtypes(question, offer):
+        outcome = judge(question, model, offer, parallelism, dtype)
+        yield outcome
+        if not _next_may_help(question, outcome):
+            return
+
+
+def _next_may_help(question: Question, outcome: Candidate | Fit) -> bool:
+    """Whether a smaller KV cache may hold what this one does not, or with fewer replicas."""
+    if isinstance(outcome, Candidate):
+        return outcome.estimate is not None and outcome.reason not in _NOT_OF_KV
+    if outcome.clamped or not question.asked:
+        return outcome.clamped
+    if question.exhaustive or question.fastest:
+        return True
+    return outcome.replicas - outcome.spare > question.replicas
 
 
 def _refused_outright(question: Question, model: ModelChoice, offer: Offer) -> Candidate | None:
@@ -110,6 +148,8 @@ def _inside_one_stage(question: Question, model: ModelChoice, offer: Offer) -> I
     pins = question.spec.parallelism
     if pins is not None and (pins.pipeline or 1) > 1:
         return
+    if pins is not None and (pins.data or 1) > 1:
+        return
     pinned = pins.tensor if pins else None
     largest = offer.node_gpus
     degrees = {1 << n for n in range(largest.bit_length()) if 1 << n <= largest}
@@ -136,43 +176,83 @@ def _with_and_without_experts(
         message = "parallelism.expert is Enabled, and one rank has nothing to spread experts over"
         yield failure(model, offer, plain, CandidateReason.NOT_PINNED, message)
     else:
-        yield judge(question, model, offer, plain)
+        yield from _in_formats(question, model, offer, plain)
     if experts:
-        yield judge(question, model, offer, Parallelism(tensor=degree, expert=True))
+        yield from _in_formats(question, model, offer, Parallelism(tensor=degree, expert=True))
+
+
+def _with_data(
+    question: Question, model: ModelChoice, offer: Offer, bound: float
+) -> Iterator[Candidate | Fit]:
+    """Attention data parallelism: ranks with a KV cache of their own, the experts spread over all of them."""
+    pins, largest = question.spec.parallelism, offer.node_gpus
+    pinned_tensor, pinned_data = (pins.tensor, pins.data) if pins else (None, None)
+    if model.architecture.moe is None or pinned_data == 1 or (pins and (pins.pipeline or 1) > 1):
+        return
+    for data in (pinned_data,) if pinned_data else _powers_of_two(2, largest):
+        for tensor in (pinned_tensor,) if pinned_tensor else _powers_of_two(1, max(1, largest // data)):
+            split = Parallelism(tensor=tensor, data=data, expert=question.resolved.expert != "Disabled")
+            if pinned_data is None:
+                legal = split.gpus <= largest and not illegality(model.architecture, split)
+                if not legal or split.gpus * question.replicas > bound:
+                    continue
+            yield from _in_formats(question, model, offer, split)
+
+
+def _powers_of_two(least: int, most: int) -> list[int]:
+    return [1 << n for n in range(most.bit_length()) if least <= 1 << n <= most]
 
 
 def _spreads_experts(question: Question, model: ModelChoice) -> bool:
     return question.resolved.expert == "Enabled" and model.architecture.moe is not None
 
 
-def _over_stages(question: Question, model: ModelChoice, offer: Offer) -> Iterator[Candidate | Fit]:
+def _island_holds(question: Question, offer: Offer, outcomes: Sequence[Candidate | Fit]) -> bool:
+    """Whether one GPU or an island has the memory, though it may miss what is stated."""
+    for outcome in outcomes:
+        if isinstance(outcome, Fit):
+            if outcome.step < STAGES and not outcome.clamped:
+                return True
+        elif outcome.reason in MISSED:
+            linked = outcome.parallelism.ranks <= max(1, offer.island_gpus)
+            if linked or question.policy == "Any":
+                return True
+    return False
+
+
+def _over_stages(
+    question: Question, model: ModelChoice, offer: Offer, before: Sequence[Candidate | Fit]
+) -> Iterator[Candidate | Fit]:
     """Pipeline stages over the islands of one node, the fewest GPUs first, until something fits.
 
     Under a stated load all of them: more stages hold more KV cache, and may take it with fewer GPUs in all.
     """
     pins, island = question.spec.parallelism, max(1, offer.island_gpus)
+    bound, held = _bound(question, before, stages=True), _island_holds(question, offer, before)
     pinned_tensor, pinned_pipeline = (pins.tensor, pins.pipeline) if pins else (None, None)
     if pinned_pipeline == 1:
         return
-    spread = _spreads_experts(question, model)
+    spread, data = _spreads_experts(question, model), (pins.data if pins else None) or 1
     tensors = (
         [pinned_tensor] if pinned_tensor else list(tensor_degrees(model.architecture, island, expert=spread))
     )
-    tensors = [tp for tp in tensors if tp > 1 or not spread]
+    tensors = [tp for tp in tensors if tp * data > 1 or not spread]
+    tensors = tensors if not held else [max(tensors)] if tensors else []
     pairs = [
-        (tp * pp, -tp, tp, pp)
+        (tp * pp * data, -tp, tp, pp)
         for tp in tensors
-        for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, offer.node_gpus // tp + 1))
+        for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, offer.node_gpus // (tp * data) + 1))
     ]
     inside = [pair for pair in pairs if pair[0] <= offer.node_gpus] or sorted(pairs)[:1]
     found, loaded = 0, load_of(question.resolved).kind is not LoadKind.NONE
     for gpus, _, tp, pp in sorted(inside):
-        if found and gpus > found and not loaded:
+        if (found and gpus > found and not loaded) or gpus * question.replicas >= bound:
             return
-        outcome = judge(question, model, offer, Parallelism(tensor=tp, pipeline=pp, expert=spread))
-        yield outcome
-        if isinstance(outcome, Fit) and not outcome.clamped:
-            found = found or gpus
+        split = Parallelism(tensor=tp, pipeline=pp, data=data, expert=spread)
+        for outcome in _in_formats(question, model, offer, split):
+            yield outcome
+            if isinstance(outcome, Fit) and not outcome.clamped:
+                found = found or gpus
 
 
 def _over_nodes(question: Question, model: ModelChoice, offer: Offer) -> Candidate | None:

@@ -18,10 +18,11 @@ from shardwright.planner.legality import format_note, quantizes_at_load
 from shardwright.planner.load import load_of
 from shardwright.planner.offers import offers
 from shardwright.planner.question import Fit, Question, count, eligible
-from shardwright.planner.ranking import Cost, cost_of, losers, winner_of
+from shardwright.planner.ranking import Cost, cost_of, winner_of
 from shardwright.planner.refusal import bad_request, empty_pool, nothing_fits
 from shardwright.planner.resources import shm_bytes
 from shardwright.planner.types import Candidate, Decision, LoadKind, Plan, PlanRequest
+from shardwright.planner.verdict import told
 
 WHOLE_NODE_GPUS = 8
 """From this many GPUs on, a replica that fills its node is told as a large failure domain."""
@@ -59,18 +60,20 @@ def inputs_digest(request: PlanRequest) -> str:
     return sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def plan(request: PlanRequest) -> Decision:
+def plan(request: PlanRequest, *, exhaustive: bool = False) -> Decision:
     """Decide. Total: every request has a plan or a reason why there is none.
 
     The order of the questions is the design's: one GPU; the smallest tensor parallelism in an island;
     pipeline stages over the islands of a node; a group of nodes, which is named and refused until groups
-    exist.
+    exist. Under a stated load or target price decides between those that keep it. `exhaustive` tries also
+    what cannot win, for the test that it cannot.
     """
     question = Question(
         spec=request.spec,
         resolved=resolve(request.spec),
         engine=request.engine,
         added_flags=uncovered((request.spec.engine and request.spec.engine.args) or ()),
+        exhaustive=exhaustive,
     )
     digest = inputs_digest(request)
     refused = bad_request(question, request.models, digest) or empty_pool(
@@ -85,12 +88,7 @@ def plan(request: PlanRequest) -> Decision:
     if not fits:
         candidates = [c for s in surveys for c in (*s.losers, *((s.group,) if s.group else ()))]
         return nothing_fits(question, surveys, candidates, digest)
-    targets = question.resolved.targets
-    cost = cost_of(
-        fits,
-        latency=targets.optimize_for == "Latency",
-        asked=targets.stated or load_of(question.resolved).kind is not LoadKind.NONE,
-    )
+    cost = cost_of(question, fits)
     return _plan(question, winner_of(fits, cost), cost, surveys, digest)
 
 
@@ -102,7 +100,7 @@ def _candidates(winner: Fit, cost: Cost, surveys: Sequence[Survey]) -> tuple[Can
         lines = list(s.losers) + ([s.group] if s.group else [])
         same = s.model is winner.model and s.offer is winner.offer
         if s.fits:
-            lines = losers(s.fits, winner if same else winner_of(s.fits, cost), winner, cost) + lines
+            lines = told(s.fits, winner if same else winner_of(s.fits, cost), winner, cost) + lines
         (ours if same else others).extend(lines)
     ours.sort(key=lambda c: (c.reason.value != "Chosen", c.parallelism.gpus))
     return (*ours, *others)

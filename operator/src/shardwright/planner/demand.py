@@ -7,16 +7,21 @@ p95 output with a shared prefix once. Never multiplies B by the maximum length.
 from dataclasses import dataclass, replace
 
 from shardwright.api.defaults import DEFAULT_CONCURRENCY_PER_REPLICA, Resolved
+from shardwright.planner.types import Parallelism
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one engine must hold, for a given number of requests in flight."""
+    """What one engine must hold, for a given number of requests in flight.
+
+    With attention data parallelism each rank has a KV cache of its own and its share of the requests: the
+    figures are those of one rank.
+    """
 
     concurrency: int
-    """B: requests in flight that one engine must hold, with all the replicas that the service may have."""
+    """B: requests in flight that must be held, with all the replicas that the service may have."""
     wanted_concurrency: int
-    """Requests in flight in one engine with the replicas that run now: held as far as there is room."""
+    """Requests in flight with the replicas that run now: held as far as there is room."""
     concurrency_source: str
     """Where B comes from, for the explanation."""
     request_tokens: int
@@ -78,9 +83,9 @@ def service_concurrency(resolved: Resolved) -> tuple[int | None, str]:
 
 
 def demand(
-    resolved: Resolved, gpus_per_replica: int, max_gpus: int, most_seqs: int, *, predicted: bool = False
+    resolved: Resolved, split: Parallelism, max_gpus: int, most_seqs: int, *, predicted: bool = False
 ) -> Demand:
-    """Compute what one engine of `gpus_per_replica` GPUs must hold.
+    """Compute what one engine must hold; with attention data parallelism, what each of its ranks must.
 
     `predicted`: the latency step says how many requests a rate keeps in flight and how many replicas that
     takes, with the KV cache as its bound; one request is then all that memory alone has to hold.
@@ -98,7 +103,7 @@ def demand(
         each, source = DEFAULT_CONCURRENCY_PER_REPLICA, "default: no rate or concurrency is stated"
         now = each
     else:
-        by_budget = max(1, max_gpus // max(1, gpus_per_replica))
+        by_budget = max(1, max_gpus // split.gpus)
         replicas = by_budget if scale.max_replicas is None else min(by_budget, scale.max_replicas)
         replicas = (
             scale.planned_replicas if scale.mode == "External" else max(replicas, scale.planned_replicas)
@@ -108,8 +113,8 @@ def demand(
         now = -(-total // max(1, scale.planned_replicas))
         source = f"{source}: {total} in flight over at most {replicas} replicas"
     return Demand(
-        concurrency=max(1, min(each, most_seqs)),
-        wanted_concurrency=max(1, min(now, most_seqs)),
+        concurrency=max(1, min(-(-each // split.data), most_seqs)),
+        wanted_concurrency=max(1, min(-(-now // split.data), most_seqs)),
         concurrency_source=source,
         request_tokens=traffic.input_p95_tokens + -(-traffic.output_p95_tokens // 2),
         shared_prefix_tokens=traffic.shared_prefix_tokens,

@@ -11,8 +11,7 @@ from shardwright.catalog.types import AttentionKind
 from shardwright.planner import memory
 from shardwright.planner.demand import Demand, demand
 from shardwright.planner.latency import unpredicted
-from shardwright.planner.legality import kv_fp8_problem
-from shardwright.planner.limits import kv_dtypes, most_seqs, options
+from shardwright.planner.limits import most_seqs, options
 from shardwright.planner.offers import Offer
 from shardwright.planner.question import Fit, Question, count
 from shardwright.planner.resources import pod_resources
@@ -39,26 +38,31 @@ def fill(
     *,
     memory_mib: int,
     within: bool,
+    dtype: str,
 ) -> Candidate | Fit:
     """Try the engine limits in order until the KV cache is large enough.
 
-    `within` says whether the tensor ranks are linked; it only marks the result.
+    `within` says whether the ranks of a stage are linked; it only marks the result.
     """
     need = demand(
-        question.resolved, parallelism.gpus, question.max_gpus, most_seqs(question.spec),
+        question.resolved, parallelism, question.max_gpus, most_seqs(question.spec),
         predicted=not unpredicted(model, offer.product),
     )  # fmt: skip
     trials: list[_Trial] = []
-    for dtype in _dtypes(question, offer):
-        steps = _limits(question, offer, need, dtype)
-        while steps:
-            limits = steps.pop(0)
-            trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
-            if trial.short_tokens() == 0:
-                return trial.fit(None, within=within)
-            trials.append(trial)
-            if trial.beyond_help():
-                steps = steps[-1:]  # the smallest batch says how little is missing
+    steps = list(
+        options(
+            question.spec, question.resolved, question.engine,
+            gpu=offer.product, concurrency=need.concurrency, kv_dtype=dtype,
+        )
+    )  # fmt: skip
+    while steps:
+        limits = steps.pop(0)
+        trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
+        if trial.short_tokens() == 0:
+            return trial.fit(None, within=within)
+        trials.append(trial)
+        if trial.beyond_help():
+            steps = steps[-1:]  # the smallest batch says how little is missing
     asked = question.resolved.max_context_tokens
     clamped = [t for t in trials if t.holds_clamped()] if asked is not None else []
     if clamped:
@@ -67,18 +71,13 @@ def fill(
     return best.refusal()
 
 
-def _dtypes(question: Question, offer: Offer) -> list[str]:
-    """Return the KV dtypes that are allowed and run here; a product without any is refused before."""
-    return [d for d in kv_dtypes(question.resolved) if d == "auto" or not kv_fp8_problem(offer.product)]
-
-
-def _limits(question: Question, offer: Offer, need: Demand, dtype: str) -> list[EngineLimits]:
-    return list(
-        options(
-            question.spec, question.resolved, question.engine,
-            gpu=offer.product, concurrency=need.concurrency, kv_dtype=dtype,
-        )
+def refill(question: Question, fit: Fit, seqs: int, tokens: int) -> Fit | None:
+    """Return the same arrangement with other batch limits, or None when its KV cache is then too small."""
+    limits = replace(fit.limits, max_model_len=0, max_num_seqs=seqs, max_num_batched_tokens=tokens)
+    trial = _Trial(
+        question, fit.model, fit.offer, fit.parallelism, fit.memory_mib, fit.demand, limits
     )  # fmt: skip
+    return None if trial.short_tokens() else trial.fit(None, within=fit.within_island)
 
 
 class _Trial:
@@ -162,12 +161,13 @@ class _Trial:
         need = self.demand
         if self.want >= need.working_tokens:
             return f"one request of {self.want} tokens"
-        return count(need.concurrency, "request") + f" in flight of {need.request_tokens} tokens"
+        each = " in each rank" if self.parallelism.data > 1 else ""
+        return count(need.concurrency, "request") + f" in flight{each} of {need.request_tokens} tokens"
 
     def _replicas_needed(self) -> int:
         """Replicas that would hold the stated load between them; 0 when more replicas would not help."""
         total, held = self.demand.service_concurrency, self.demand.most_held(self._working_room())
-        held = min(held, self.limits.max_num_seqs)
+        held = min(held, self.limits.max_num_seqs) * self.parallelism.data
         if total is None or held < 1 or self.estimate.verdict is not Verdict.FITS:
             return 0
         return -(-total // held)
@@ -220,7 +220,7 @@ class _Trial:
             resources=pod_resources(
                 self._question.resolved, estimate, self.parallelism, self.model.architecture,
             ),
-            concurrency=concurrency,
+            concurrency=concurrency * self.parallelism.data,
             needed_tokens=planned.required_tokens(self.want if clamped_from is None else length),
             context_tokens=self.want if clamped_from is None else length,
             clamped_from=clamped_from,
@@ -251,6 +251,7 @@ class _Trial:
                 f"{self.required_tokens()} ({self._needed_for()}); {short_gib:.1f} GiB a GPU short"
             )
         return Candidate(
+            kv_cache_dtype=self.limits.kv_cache_dtype,
             model_id=self.model.model_id,
             product=self.offer.product.label,
             parallelism=self.parallelism,

@@ -45,6 +45,8 @@ class Miss:
 
     limit: Limit
     """The stated target that a lone request misses; SLOTS: it keeps them, but not at the stated load."""
+    held_back: frozenset[Limit]
+    """What stops a replica from more."""
     figures: Figures
     """At the least load that one replica can be given."""
     term: str
@@ -114,7 +116,8 @@ class _Judge:
     """One arrangement under the service's traffic."""
 
     __slots__ = (
-        "_allowed", "_asked", "_fit", "_load", "_question", "_replica", "_stated", "_targets", "_wanted",
+        "_allowed", "_asked", "_fit", "_held_back", "_load", "_question", "_replica", "_stated", "_targets",
+        "_wanted",
     )  # fmt: skip
 
     def __init__(self, question: Question, fit: Fit) -> None:
@@ -125,6 +128,7 @@ class _Judge:
         self._allowed = most_replicas(question, fit.gpus)
         self._asked = _request(question, fit)
         self._replica = Replica(self._asked)
+        self._held_back: frozenset[Limit] = frozenset()
 
     def _of(self, fields: frozenset[str]) -> Targets:
         return targets_of(self._question.resolved, fields)
@@ -132,11 +136,13 @@ class _Judge:
     def answer(self) -> Fit | Miss:
         full = self._replica.highest(Targets())
         stated = self._highest(self._of(self._stated), full)
+        self._held_back = frozenset({stated.limit})
         if stated.requests_per_s == 0:
             return self._miss(stated.limit, per_replica=0.0)
         kept, best = self._kept(stated, full)
         load, planned = self._load, self._question.replicas
         if load.kind is LoadKind.NONE:
+            self._held_back |= {best.limit}
             return self._fit_with(planned, (0.0, 0.0), best)
         most, comfortable = self._borders(kept, stated, best)
         if most < 1 and load.kind is LoadKind.IN_FLIGHT:
@@ -165,9 +171,11 @@ class _Judge:
     def _borders(self, kept: Targets, stated: Border, best: Border) -> tuple[float, float]:
         """Return the load that one replica takes within the stated targets, and within all that are kept."""
         if self._load.kind is LoadKind.RATE:
+            self._held_back |= {best.limit}
             return stated.requests_per_s * 60, best.requests_per_s * 60
-        most, _ = self._replica.most_in_flight(self._of(self._stated))
-        good, _ = self._replica.most_in_flight(kept)
+        most, limit = self._replica.most_in_flight(self._of(self._stated))
+        good, tighter = self._replica.most_in_flight(kept)
+        self._held_back = frozenset({limit, tighter})
         return float(most), float(good)
 
     def _at(self, replicas: int, targets: Targets) -> tuple[Prediction, Figures]:
@@ -209,7 +217,7 @@ class _Judge:
                 if over.get(field, 0.0) > 1 and field not in self._stated
             ),
         )  # fmt: skip
-        fit = replace(fit, speed=speed)
+        fit = replace(fit, speed=speed, held_back=self._held_back)
         match self._load.kind:
             case LoadKind.RATE:
                 return _with_running(fit, max(1, ceil(found.running)))
@@ -228,6 +236,7 @@ class _Judge:
         term = _largest_term(lone, limit, self._question.resolved.traffic.input_p95_tokens)
         return Miss(
             limit=limit,
+            held_back=self._held_back,
             figures=seen,
             term=term,
             replicas=taking(self._load.total, per_replica) if per_replica else 0,
@@ -275,7 +284,8 @@ def _request(question: Question, fit: Fit) -> PerformanceRequest:
 
 def _with_running(fit: Fit, running: int) -> Fit:
     """Count the requests in flight of one of the planned replicas, in place of what memory was judged by."""
-    needed = replace(fit.demand, concurrency=running).required_tokens(fit.context_tokens)
+    in_rank = -(-running // fit.parallelism.data)
+    needed = replace(fit.demand, concurrency=in_rank).required_tokens(fit.context_tokens)
     return replace(fit, concurrency=running, needed_tokens=needed)
 
 

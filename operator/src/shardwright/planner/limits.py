@@ -20,6 +20,11 @@ LEAST_SEQS = 64
 LARGE_GPU_MIB = 70 * 1024
 """vLLM takes its larger defaults from 70 GiB on (`get_batch_defaults`)."""
 LARGE_TOKENS, SMALL_TOKENS = 8192, 2048
+SEQS = (64, 128, 256, 512, 1024)
+TOKENS = (2048, 4096, 8192, 16384)
+"""The ladder: from what memory is short of to vLLM's largest default."""
+SHORT_TOKENS = (512, 1024)
+"""Chunks short enough for a pause between tokens that is bounded."""
 
 
 def most_seqs(spec: LLMServiceSpec) -> int:

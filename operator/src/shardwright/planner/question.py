@@ -11,6 +11,7 @@ from shardwright.api.reasons import CandidateReason
 from shardwright.catalog.types import EngineClass
 from shardwright.planner.demand import Demand
 from shardwright.planner.offers import Offer
+from shardwright.planner.performance.rate import Limit
 from shardwright.planner.types import (
     Candidate,
     EngineLimits,
@@ -18,8 +19,24 @@ from shardwright.planner.types import (
     ModelChoice,
     Parallelism,
     Speed,
+    kv_mark,
 )
 from shardwright.topology.types import PoolNode, Resources
+
+MISSED = frozenset(
+    {
+        CandidateReason.TTFT_TOO_HIGH,
+        CandidateReason.TPOT_TOO_HIGH,
+        CandidateReason.PAUSE_TOO_LONG,
+        CandidateReason.RATE_TOO_LOW,
+    }
+)
+"""Reasons of arrangements that fit and miss what is stated."""
+STAGES, UNLINKED = 2, 3
+"""Questions that capacity asks only when no earlier one is answered with yes: stages, then ranks without
+links."""
+UNVALIDATED_GAIN = 1.3
+"""How much cheaper an arrangement must be that no measured row covers. Design of this project, section 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +48,24 @@ class Question:
     engine: EngineClass
     added_flags: tuple[str, ...] = ()
     """Flags of `engine.args` that the plan's figures do not cover."""
+    exhaustive: bool = False
+    """Try also what cannot win: the answer is the same, which a test holds against."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether a load or a target is stated, by which arrangements are judged and compared by price."""
+        return self.loaded or self.resolved.targets.stated
+
+    @property
+    def loaded(self) -> bool:
+        """Whether a load is stated."""
+        traffic = self.resolved.traffic
+        return traffic.requests_per_minute is not None or traffic.concurrency is not None
+
+    @property
+    def fastest(self) -> bool:
+        """Whether the lowest latency is wanted, not the lowest price."""
+        return self.resolved.targets.optimize_for == "Latency"
 
     @property
     def max_gpus(self) -> int:
@@ -62,9 +97,9 @@ class Fit:
     demand: Demand
     resources: Resources
     concurrency: int
-    """Requests in flight that one engine is planned to hold."""
+    """Requests in flight that one engine is planned to hold, over all its ranks with own attention."""
     needed_tokens: int
-    """KV tokens that the work needs."""
+    """KV tokens that the work needs in each of these ranks."""
     clamped_from: int | None
     step: int
     """Which question it answers: 0 one GPU, 1 tensor parallelism in an island, 2 stages or unlinked ranks."""
@@ -80,6 +115,8 @@ class Fit:
     """Replicas that the pool's nodes hold if all are free."""
     survives: bool = True
     """Whether the loss of a node leaves enough, where that is asked for."""
+    held_back: frozenset[Limit] = frozenset()
+    """What stops a replica from more, within the stated targets and within all that are kept."""
     speed: Speed | None = None
     speed_unknown: str = ""
     """Why no speed is predicted; empty when one is."""
@@ -88,6 +125,11 @@ class Fit:
     def gpus(self) -> int:
         """GPUs of one replica."""
         return self.parallelism.gpus
+
+    @property
+    def name(self) -> str:
+        """How it is told apart from others of its checkpoint and product."""
+        return str(self.parallelism) + kv_mark(self.limits.kv_cache_dtype)
 
     @property
     def clamped(self) -> bool:
@@ -100,6 +142,8 @@ class Fit:
         parts = []
         if self.parallelism.pipeline > 1:
             parts.append("pipeline parallelism")
+        if self.parallelism.data > 1:
+            parts.append("attention data parallelism")
         if self.limits.kv_cache_dtype == "fp8":
             parts.append("FP8 KV cache")
         if not self.estimate.covered:
@@ -107,6 +151,16 @@ class Fit:
         if self.speed is not None and not parts:
             parts.extend(self.speed.gaps)
         return ", ".join(parts)
+
+    @property
+    def unmeasured(self) -> str:
+        """The same with expert parallelism, which no row of the latency model has."""
+        return self.unvalidated or ("expert parallelism" if self.parallelism.expert else "")
+
+    @property
+    def judged_gpus(self) -> float:
+        """GPUs of all replicas, as they count when arrangements of one product are compared."""
+        return self.gpus * self.replicas * (UNVALIDATED_GAIN if self.unmeasured else 1.0)
 
     @property
     def predicted(self) -> bool:
@@ -124,11 +178,17 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def failure(
-    model: ModelChoice, offer: Offer, parallelism: Parallelism, reason: CandidateReason, message: str
+def failure(  # noqa: PLR0917 -- an arrangement and why it lost
+    model: ModelChoice,
+    offer: Offer,
+    parallelism: Parallelism,
+    reason: CandidateReason,
+    message: str,
+    dtype: str = "auto",
 ) -> Candidate:
     """Build a candidate that lost before its memory was counted."""
     return Candidate(
+        kv_cache_dtype=dtype,
         model_id=model.model_id,
         product=offer.product.label,
         parallelism=parallelism,

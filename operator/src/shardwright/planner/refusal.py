@@ -5,14 +5,16 @@ Decides the one binding constraint and what would lift it. Never a plan.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from shardwright.api.pool import ParallelismSpec
 from shardwright.api.reasons import CandidateReason, Reason
 from shardwright.catalog.types import GPUProduct
 from shardwright.planner.candidates import Survey
 from shardwright.planner.demand import service_concurrency
 from shardwright.planner.legality import LARGEST_TENSOR, illegality, quantization_mismatch, tensor_degrees
-from shardwright.planner.question import Question, count
-from shardwright.planner.shortfall import MISSED, too_slow
+from shardwright.planner.question import MISSED, Question, count
+from shardwright.planner.shortfall import too_slow
 from shardwright.planner.trial import judge_group
 from shardwright.planner.types import Candidate, ModelChoice, NoPlan, Parallelism
 from shardwright.topology.types import ExcludedNode, Exclusion, Pool
@@ -64,30 +66,34 @@ def _idle_experts(question: Question, models: Sequence[ModelChoice], digest: str
             f"parallelism.expert is Enabled, but {models[0].model_id} is not a mixture-of-experts model: "
             "leave expert out"
         )
-    elif pins is not None and pins.tensor == 1:
+    elif pins is not None and pins.tensor == 1 and _data_of(pins) == 1:
         message = (
-            "parallelism.expert is Enabled, but parallelism.tensor is 1, and experts are spread over the "
-            "tensor ranks: write tensor 2 or more, or leave one of them out"
+            "parallelism.expert is Enabled, but parallelism.tensor and data leave one rank to spread experts "
+            "over: write tensor or data 2 or more, or leave one of them out"
         )
     else:
         return None
     return NoPlan(reason=Reason.ILLEGAL_PARALLELISM, message=message, candidates=(), inputs_digest=digest)
 
 
+def _data_of(pins: ParallelismSpec) -> int | None:
+    """Return the ranks with own attention as pinned, 1 beside pinned stages; None: the planner may choose."""
+    return pins.data or (1 if (pins.pipeline or 1) > 1 else None)
+
+
 def _illegal_pin(question: Question, models: Sequence[ModelChoice], digest: str) -> NoPlan | None:
     pins = question.spec.parallelism
-    if pins is None or (pins.tensor is None and pins.pipeline is None):
+    if pins is None or (pins.tensor is None and pins.pipeline is None and pins.data is None):
         return None
-    tensor, expert = pins.tensor or 1, question.resolved.expert
+    tensor, data, expert = pins.tensor or 1, pins.data or 1, question.resolved.expert
     options = {
         "Enabled": (True,), "Disabled": (False,),
     }.get(expert, (False, True))  # fmt: skip
     problems = []
     for model in models:
-        moe = model.architecture.moe is not None and tensor > 1
-        shapes = [
-            Parallelism(tensor=tensor, pipeline=pins.pipeline or 1, expert=e) for e in options if moe or not e
-        ] or [Parallelism(tensor=tensor, pipeline=pins.pipeline or 1)]
+        moe = model.architecture.moe is not None and tensor * data > 1
+        plain = Parallelism(tensor=tensor, pipeline=pins.pipeline or 1, data=data)
+        shapes = [replace(plain, expert=e) for e in options if moe or not e] or [plain]
         found = [illegality(model.architecture, shape) for shape in shapes]
         if not all(found):
             return None
@@ -97,10 +103,9 @@ def _illegal_pin(question: Question, models: Sequence[ModelChoice], digest: str)
     return NoPlan(
         reason=Reason.ILLEGAL_PARALLELISM,
         message=(
-            f"parallelism.tensor {tensor}, pipeline {pins.pipeline or 1} is not legal for {first.model_id}: "
-            f"{problems[0]}. Legal tensor degrees are {', '.join(map(str, legal))}; leave the pin out to "
-            "let the "
-            "planner choose"
+            f"parallelism.tensor {tensor}, pipeline {pins.pipeline or 1}, data {data} is not legal for "
+            f"{first.model_id}: {problems[0]}. Legal tensor degrees are "
+            f"{', '.join(map(str, legal))}; leave the pin out to let the planner choose"
         ),
         candidates=(),
         inputs_digest=digest,

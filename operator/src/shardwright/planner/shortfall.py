@@ -14,15 +14,6 @@ from shardwright.planner.question import Fit, Question, count
 from shardwright.planner.trial import judge
 from shardwright.planner.types import Candidate
 
-MISSED = frozenset(
-    {
-        CandidateReason.TTFT_TOO_HIGH,
-        CandidateReason.TPOT_TOO_HIGH,
-        CandidateReason.PAUSE_TOO_LONG,
-        CandidateReason.RATE_TOO_LOW,
-    }
-)
-"""Reasons of arrangements that fit and miss what is stated."""
 _MOST_GPUS = 4096
 """The largest budget that advice names."""
 

@@ -8,35 +8,44 @@ from dataclasses import replace
 
 from shardwright.api.reasons import CandidateReason
 from shardwright.planner.filling import fill
-from shardwright.planner.latency import Miss, judge_speed, most_replicas
-from shardwright.planner.legality import illegality
+from shardwright.planner.latency import Miss, most_replicas
+from shardwright.planner.legality import illegality, kv_fp8_problem
+from shardwright.planner.limits import kv_dtypes
 from shardwright.planner.load import load_of
 from shardwright.planner.offers import Offer
 from shardwright.planner.performance.rate import Limit
 from shardwright.planner.question import Fit, Question, count, eligible, failure
+from shardwright.planner.tuning import tuned
 from shardwright.planner.types import Candidate, ModelChoice, Parallelism
 from shardwright.topology.packing import fits as resources_fit
 from shardwright.topology.packing import lacking
 
 
-def judge(question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism) -> Candidate | Fit:
+def dtypes(question: Question, offer: Offer) -> list[str]:
+    """Return the KV dtypes that are allowed and run here; a product without any is refused before."""
+    return [d for d in kv_dtypes(question.resolved) if d == "auto" or not kv_fp8_problem(offer.product)]
+
+
+def judge(
+    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, dtype: str = "auto"
+) -> Candidate | Fit:
     """Try one arrangement inside one node of `offer`."""
     illegal = illegality(model.architecture, parallelism)
     if illegal:
-        return failure(model, offer, parallelism, CandidateReason.ILLEGAL_TENSOR_PARALLELISM, illegal)
+        return failure(model, offer, parallelism, CandidateReason.ILLEGAL_TENSOR_PARALLELISM, illegal, dtype)
     if parallelism.gpus > offer.node_gpus:
         return replace(
             failure(
                 model, offer, parallelism, CandidateReason.BEYOND_NODE,
-                f"{parallelism.gpus} GPUs are more than a node has ({offer.node_gpus})",
+                f"{parallelism.gpus} GPUs are more than a node has ({offer.node_gpus})", dtype,
             ),
             gpus_short=parallelism.gpus - offer.node_gpus,
         )  # fmt: skip
-    within = parallelism.tensor <= max(1, offer.island_gpus)
-    answer = _judge(question, model, offer, parallelism, within=within)
+    within = parallelism.ranks <= max(1, offer.island_gpus)
+    answer = _judge(question, model, offer, parallelism, dtype, within=within)
     if not within or not _others_may_do(offer, parallelism, answer):
         return answer
-    unlinked = _judge(question, model, offer, parallelism, within=False)
+    unlinked = _judge(question, model, offer, parallelism, dtype, within=False)
     better = isinstance(unlinked, Fit) and not (isinstance(answer, Fit) and unlinked.clamped)
     return unlinked if better else answer
 
@@ -47,13 +56,19 @@ def _others_may_do(offer: Offer, parallelism: Parallelism, answer: Candidate | F
         return False
     too_small = isinstance(answer, Candidate) and answer.reason is CandidateReason.NODE_TOO_SMALL
     largest = offer.largest_memory(parallelism.gpus)
-    return too_small or largest > offer.largest_memory(parallelism.gpus, parallelism.tensor)
+    return too_small or largest > offer.largest_memory(parallelism.gpus, parallelism.ranks)
 
 
 def _judge(
-    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, within: bool
+    question: Question,
+    model: ModelChoice,
+    offer: Offer,
+    parallelism: Parallelism,
+    dtype: str,
+    *,
+    within: bool,
 ) -> Candidate | Fit:
-    outcome = _by_memory_class(question, model, offer, parallelism, within=within)
+    outcome = _by_memory_class(question, model, offer, parallelism, dtype, within=within)
     refused = not within and question.policy == "RequireNVLink"
     if isinstance(outcome, Candidate):
         return replace(outcome, replicas_needed=0) if refused else outcome
@@ -61,46 +76,54 @@ def _judge(
         linked = max(1, offer.island_gpus)
         return failure(
             model, offer, parallelism, CandidateReason.BEYOND_ISLAND,
-            f"it fits, but only {linked} of its {parallelism.tensor} ranks are linked for certain, and "
-            "pool.interconnect.policy is RequireNVLink",
+            f"it fits, but only {linked} of its {parallelism.ranks} ranks are linked for certain, and "
+            "pool.interconnect.policy is RequireNVLink", dtype,
         )  # fmt: skip
     return _affordable(question, outcome)
 
 
 def judge_group(question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism) -> bool:
     """Whether an arrangement that spans nodes would hold the work; only memory is counted."""
-    if illegality(model.architecture, parallelism):
+    if illegality(model.architecture, parallelism) or not offer.memory_classes:
         return False
-    classes = offer.memory_classes
-    within = parallelism.tensor <= max(1, offer.island_gpus)
-    return bool(classes) and isinstance(
-        fill(question, model, offer, parallelism, memory_mib=classes[-1], within=within), Fit
+    memory, within = offer.memory_classes[-1], parallelism.ranks <= max(1, offer.island_gpus)
+    return any(
+        isinstance(
+            fill(question, model, offer, parallelism, memory_mib=memory, within=within, dtype=dtype), Fit
+        )
+        for dtype in dtypes(question, offer)
     )
 
 
 def _by_memory_class(
-    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, within: bool
+    question: Question,
+    model: ModelChoice,
+    offer: Offer,
+    parallelism: Parallelism,
+    dtype: str,
+    *,
+    within: bool,
 ) -> Candidate | Fit:
     """Take the smallest GPU memory that holds it: that leaves the most nodes to run on."""
-    island = parallelism.tensor if within else 1
+    island = parallelism.ranks if within else 1
     outcome: Candidate | Fit | None = None
     for memory_mib in offer.memory_classes:
         if memory_mib > offer.largest_memory(parallelism.gpus, island):
             continue
-        trial = fill(question, model, offer, parallelism, memory_mib=memory_mib, within=within)
+        trial = fill(question, model, offer, parallelism, memory_mib=memory_mib, within=within, dtype=dtype)
         if isinstance(trial, Fit) and not trial.clamped:
             return trial
         if isinstance(trial, Fit) or not isinstance(outcome, Fit):
             outcome = trial
     return outcome or failure(
         model, offer, parallelism, CandidateReason.BEYOND_NODE,
-        f"no node has {parallelism.gpus} GPUs with {island} of them linked",
+        f"no node has {parallelism.gpus} GPUs with {island} of them linked", dtype,
     )  # fmt: skip
 
 
 def _affordable(question: Question, fit: Fit) -> Candidate | Fit:
     """Check budget and node resources of an arrangement that fits by memory."""
-    model, offer, parallelism = fit.model, fit.offer, fit.parallelism
+    model, offer, parallelism, dtype = fit.model, fit.offer, fit.parallelism, fit.limits.kv_cache_dtype
     total = fit.gpus * question.replicas
     if total > question.max_gpus:
         each = "it needs"
@@ -110,20 +133,21 @@ def _affordable(question: Question, fit: Fit) -> Candidate | Fit:
             failure(
                 model, offer, parallelism, CandidateReason.OVER_BUDGET,
                 f"it fits, but {each} {count(total, 'GPU')} and pool.maxGPUs is {question.max_gpus}",
+                dtype,
             ),
             estimate=fit.estimate,
             gpus_short=total - question.max_gpus,
         )  # fmt: skip
     nodes = eligible(fit)
     if any(resources_fit(fit.resources, node.capacity) for node in nodes):
-        judged = judge_speed(question, fit)
+        judged = tuned(question, fit)
         return judged if isinstance(judged, Fit) else _missed(question, fit, judged)
     closest = max(nodes, key=lambda n: (n.capacity.memory_bytes, n.capacity.ephemeral_bytes, n.name))
     return replace(
         failure(
             model, offer, parallelism, CandidateReason.NODE_TOO_SMALL,
             f"the GPUs hold it, but {closest.name}, the largest node, is too small for its pod: "
-            f"{lacking(fit.resources, closest.capacity)}",
+            f"{lacking(fit.resources, closest.capacity)}", dtype,
         ),
         estimate=fit.estimate,
     )  # fmt: skip
@@ -142,7 +166,12 @@ def _missed(question: Question, fit: Fit, miss: Miss) -> Candidate:
     total = miss.replicas * fit.gpus
     return replace(
         failure(
-            fit.model, fit.offer, fit.parallelism, _TOO_HIGH[miss.limit], _miss_text(question, fit, miss)
+            fit.model,
+            fit.offer,
+            fit.parallelism,
+            _TOO_HIGH[miss.limit],
+            _miss_text(question, fit, miss),
+            fit.limits.kv_cache_dtype,
         ),
         estimate=fit.estimate,
         gpus_short=max(0, total - question.max_gpus),

@@ -58,6 +58,11 @@ class EngineLimits:
     enforce_eager: bool = False
 
 
+def kv_mark(dtype: str) -> str:
+    """Return what names an arrangement whose KV cache is not in the model's own format; else nothing."""
+    return "" if dtype == "auto" else f" {dtype.upper()}-KV"
+
+
 class Verdict(StrEnum):
     """Whether an engine will start."""
 
@@ -208,6 +213,8 @@ class Candidate:
     estimate: MemoryEstimate | None = None
     gpus_short: int = 0
     gib_short: float = 0.0
+    kv_cache_dtype: str = "auto"
+    """vLLM's own value: "auto" or "fp8"."""
     replicas_needed: int = 0
     """With so many replicas it would hold the stated load; 0 when more replicas are not what is missing."""
     overshoot: float = 0.0
@@ -218,7 +225,7 @@ class Candidate:
     @property
     def arrangement(self) -> str:
         """Unique name inside one decision, for status and tables."""
-        return f"{self.model_id} on {self.product} {self.parallelism}"
+        return f"{self.model_id} on {self.product} {self.parallelism}{kv_mark(self.kv_cache_dtype)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def decode_step(speed: Speed, running: float, context_tokens: float) -> Step:
     return Step(
         read,
         joined(read, multiply, speed.overlap_exponent) - read,
-        attention if attention > cached else cached,
+        max(cached, attention),
         speed.message_ms + batch * speed.message_token_ms + hops,
         speed.launch_ms + batch * speed.sequence_ms,
     )
