@@ -10,6 +10,8 @@ from math import floor, isfinite, log10
 from shardwright.catalog.types import NumberFormat
 from shardwright.cli.estimate_load import Load, link, performance_request
 from shardwright.cli.estimate_options import Question
+from shardwright.cli.second_opinion import SOURCE, NoOpinionError, SecondOpinion
+from shardwright.planner.performance.agreement import Agreement, compare
 from shardwright.planner.performance.predict import predict
 from shardwright.planner.performance.types import PerformanceRequest, Prediction, TPOTTerms, TTFTTerms
 from shardwright.planner.performance.work import MissingFactError
@@ -37,10 +39,12 @@ class Latency:
     found: Prediction | None
     reason: str = ""
     notes: tuple[str, ...] = ()
+    second: Agreement | str | None = None
+    """What another model says of the TPOT, or why it says nothing; None: not asked."""
 
 
-def latency(asked: Question, answer: MemoryEstimate) -> Latency | None:
-    """Return the latency of what memory allows; None when no load was given."""
+def latency(asked: Question, answer: MemoryEstimate, other: SecondOpinion | None = None) -> Latency | None:
+    """Return the latency of what memory allows; None when no load was given. `other` is asked as well."""
     load = asked.load
     if load is None:
         return None
@@ -59,14 +63,50 @@ def latency(asked: Question, answer: MemoryEstimate) -> Latency | None:
         EAGER if asked.request.limits.enforce_eager else "",
         _saturation(request, found) if found.saturated else "",
     )
-    return Latency(load, found, notes=tuple(note for note in notes if note))
+    second = None if other is None else _second(other, request, found)
+    return Latency(load, found, notes=tuple(note for note in notes if note), second=second)
+
+
+def _second(other: SecondOpinion, request: PerformanceRequest, found: Prediction) -> Agreement | str:
+    running = found.running if request.concurrency is None else request.concurrency
+    try:
+        return compare(found.tpot_ms, other.tpot_ms(request, running), found.band)
+    except NoOpinionError as error:
+        return str(error)
+
+
+def _second_json(second: Agreement | str | None) -> dict[str, object]:
+    if second is None:
+        return {}
+    if isinstance(second, str):
+        return {"secondOpinion": {"source": SOURCE, "reason": second}}
+    return {
+        "secondOpinion": {
+            "source": SOURCE,
+            "verdict": str(second.verdict),
+            "tpotRatio": round(second.ratio, 4),
+            "tpotErrorBand": {"low": round(second.band.low, 3), "high": round(second.band.high, 3)},
+            "reason": None,
+        }
+    }
+
+
+def _second_lines(second: Agreement | str | None) -> list[str]:
+    if second is None:
+        return []
+    if isinstance(second, str):
+        return [f"Second opinion: none from {SOURCE}: {second}."]
+    band = second.band
+    return [f"Second opinion: {SOURCE} says {second.sentence}: x{band.low:.2f} to x{band.high:.2f} (TPOT)."]
 
 
 def latency_json(answer: Latency) -> dict[str, object]:
     """Return the keys that a load adds; null where there is no figure, and `latencyReason` says why."""
-    found, said = answer.found, {"latencyReason": answer.reason or None, "latencyNotes": [*answer.notes]}
+    found = answer.found
+    said: dict[str, object] = {"latencyReason": answer.reason or None, "latencyNotes": [*answer.notes]}
     if found is None:
         return {**dict.fromkeys(KEYS), **said}
+    said |= _second_json(answer.second)
     tails, band = found.tails, found.band
     return {
         "ttftMs": _number(found.ttft_ms),
@@ -122,6 +162,7 @@ def latency_lines(answer: Latency) -> list[str]:
         f"Tails{mark}: {ttft_tail}; {tpot_tail}.",
         f"Running: {found.running:.1f} requests at once, {busy}.",
         f"Error band: x{band.low:g} to x{band.high:g}{covered}, {band.phrase}.",
+        *_second_lines(answer.second),
         *(f"Note: {note}" for note in answer.notes),
     ]
 
