@@ -38,7 +38,9 @@ class Fake:
         if not created and not force and self.conflicts:
             raise Conflict("conflict", status=409)
         live = copy.deepcopy(obj)
-        live["metadata"] |= {"uid": f"uid-{name}-{kind}", "resourceVersion": str(next(self.versions))}
+        version = str(next(self.versions))
+        uid = f"uid-{name}-{kind}-{version}" if created else self.objects[key]["metadata"]["uid"]
+        live["metadata"] |= {"uid": uid, "resourceVersion": version}
         live["metadata"]["managedFields"] = [
             {"manager": "shardwright", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
         ]
@@ -48,10 +50,14 @@ class Fake:
     async def replace_spec(self, obj) -> None:
         self._check(f"replace {obj['kind']}/{obj['metadata']['name']}")
 
-    async def apply_status(self, _namespace, name, status, _uid):
+    async def apply_status(self, _namespace, name, status, uid):
         self._check(f"status {name}")
+        raw = self.raw.get(name)
+        if raw is None:
+            raise Gone(f"PATCH llmservices/{name}: 404 NotFound", status=404)
+        if raw["metadata"]["uid"] != uid:
+            raise Conflict("uid mismatch", status=409)
         self.statuses[name] = status
-        raw = self.raw[name]
         raw["metadata"]["resourceVersion"] = str(next(self.versions))
         raw["status"] = status
         return copy.deepcopy(raw["metadata"])
@@ -91,7 +97,8 @@ class Fake:
         } | spec
         raw = {
             "metadata": {
-                "name": name, "namespace": "team", "uid": f"uid-{name}",
+                "name": name, "namespace": "team",
+                "uid": old["metadata"]["uid"] if old else f"uid-{name}-{next(self.versions)}",
                 "resourceVersion": str(next(self.versions)),
                 "generation": old["metadata"]["generation"] + 1 if old else 1,
                 "creationTimestamp": f"2026-01-01T00:00:{at:02d}Z",
@@ -100,7 +107,44 @@ class Fake:
             "status": (old or {}).get("status", {}),
         }  # fmt: skip
         self.raw[name] = raw
+        self.tell(name)
+
+    def tell(self, name: str) -> None:
+        """Send a service by the watch, as it is now."""
+        raw = self.raw[name]
+        raw["metadata"]["resourceVersion"] = str(next(self.versions))
         self.parts.store.set_service(copy.deepcopy(raw))
+
+    def terminate(self, name: str) -> None:
+        """Delete a service that somebody's finalizer holds."""
+        metadata = self.raw[name]["metadata"]
+        if "deletionTimestamp" not in metadata:
+            metadata["generation"] += 1
+            metadata["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+        self.tell(name)
+
+    def remove(self, name: str) -> None:
+        """End a service, and what it owns, as garbage collection does."""
+        del self.raw[name]
+        self.statuses.pop(name, None)
+        self.parts.store.remove_service(("team", name))
+        for key, pod in list(self.parts.store.pods.items()):
+            if pod.owner == name:
+                self.parts.store.remove_pod(key)
+        self.collect()
+
+    def collect(self) -> None:
+        """Delete what no service owns any more."""
+        live = {raw["metadata"]["uid"] for raw in self.raw.values()}
+        for key, obj in list(self.objects.items()):
+            owners = obj["metadata"].get("ownerReferences") or ()
+            if owners and not any(owner["uid"] in live for owner in owners):
+                self.lose(key)
+
+    def lose(self, key: tuple[str, str, str]) -> None:
+        """Delete a child. The watch tells its last state and then its end, however long answers take."""
+        self.parts.store.set_child(self.objects.pop(key))
+        self.parts.store.remove_child(key[0], key[1:])
 
     def node(self, name: str, gpus: int = 4) -> None:
         node = nodes.gpu_node(name, "NVIDIA-RTX-A6000", gpus=gpus)

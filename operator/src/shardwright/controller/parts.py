@@ -56,7 +56,7 @@ class Parts:
         store = Store(read_service)
         planning = Planning(store, Ledger(), load_products())
         queue: WorkQueue[ServiceKey] = WorkQueue(metrics)
-        dispatch = Dispatch(store, planning, queue, lambda key, entry: reconciler.forget(key, entry))  # noqa: PLW0108 -- it is made below
+        dispatch = Dispatch(store, planning, queue, lambda uid: reconciler.forget(uid))  # noqa: PLW0108 -- it is made below
         store.listener = dispatch
         references = References(api, clock)
         applier = Applier(api, store, metrics, clock)

@@ -90,10 +90,13 @@ class Planning:
         self._pools.clear()
         self._eligible.clear()
 
-    def forget(self, key: ServiceKey, uid: str) -> None:
-        """Forget a service that is gone, and free its places."""
+    def part(self, key: ServiceKey) -> None:
+        """Plan for a service no more, and give its places up. Pods that are bound keep theirs."""
         self.proposals.pop(key, None)
         self.ledger.release((key[0], key[1]))
+
+    def forget(self, uid: str) -> None:
+        """Forget the plans of a service that is gone."""
         for known in [k for k in self._cores if k[0] == uid]:
             del self._cores[known]
 

@@ -77,11 +77,7 @@ class Reporter:
                 self._news_since.pop(now.entry.uid, None)
                 return None
             wanted = full_status(facts)
-        wait = await self._write(now.entry, wanted)
-        live = self.store.services.get(now.entry.key)
-        if wait is None and live is not None:
-            self._told[now.entry.uid] = (live.status.digest, timeless)
-        return wait
+        return await self._write(now.entry, wanted, timeless)
 
     async def report_unreadable(self, entry: ServiceEntry) -> float | None:
         """Report a service whose spec cannot be read."""
@@ -100,11 +96,14 @@ class Reporter:
         self._news_since.pop(uid, None)
         self._told.pop(uid, None)
 
-    async def _write(self, entry: ServiceEntry, wanted: JsonObject) -> float | None:
+    async def _write(
+        self, entry: ServiceEntry, wanted: JsonObject, timeless: ServiceFacts | None = None
+    ) -> float | None:
         with self.metrics.cpu("report"):
             after = status_facts(wanted)
         if after.digest == entry.status.digest:
             self._news_since.pop(entry.uid, None)
+            self._tell(entry, entry.resource_version, timeless)
             return None
         wait = 0.0 if _urgent(entry.status, after) else self._wait(entry.uid)
         if wait > 0:
@@ -114,6 +113,7 @@ class Reporter:
         self.metrics.status_written("written")
         self._news_since.pop(entry.uid, None)
         self.store.hold_status(entry.key, answer, after)
+        self._tell(entry, answer["resourceVersion"], timeless)
         for event in events(entry.status.conditions, after.conditions):
             if event.type == "Normal" and not event.message.startswith(_GOOD_NEWS):
                 continue
@@ -126,6 +126,17 @@ class Reporter:
                 warning=event.type == "Warning",
             )
         return None
+
+    def _tell(self, entry: ServiceEntry, version: str, timeless: ServiceFacts | None) -> None:
+        """Take note that `timeless` is told by the status of `version`, while that is the live one.
+
+        Its digest is not that of what was written where others have a say in the status.
+        """
+        live = self.store.services.get(entry.key)
+        if timeless is None or live is None:
+            return
+        if (live.uid, live.resource_version) == (entry.uid, version):
+            self._told[entry.uid] = (live.status.digest, timeless)
 
     def _wait(self, uid: str) -> float:
         now = self.clock()
