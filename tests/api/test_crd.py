@@ -104,6 +104,7 @@ def test_keyed_lists_have_the_keys_that_people_think_in():
         ".spec.engine.env": ["name"],
         ".spec.engine.imagePullSecrets": ["name"],
         ".status.conditions": ["type"],
+        ".status.calibration.figures": ["name"],
         ".status.revisions": ["name"],
     }
 

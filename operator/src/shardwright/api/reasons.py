@@ -47,6 +47,7 @@ class Reason(StrEnum):
     PLANNED = "Planned"
     CONTEXT_CLAMPED = "ContextClamped"
     PLAN_NOT_COVERED = "PlanNotCovered"
+    PREDICTION_OFF = "PredictionOff"
     NO_USABLE_GPUS = "NoUsableGPUs"
     UNKNOWN_GPU_PRODUCT = "UnknownGPUProduct"
     ILLEGAL_PARALLELISM = "IllegalParallelism"
@@ -88,6 +89,20 @@ class Reason(StrEnum):
     PODS_REFUSED = "PodsRefused"
     # SLOMet
     NOT_MEASURED = "NotMeasured"
+    METRICS_UNAVAILABLE = "MetricsUnavailable"
+    ENGINES_NOT_SCRAPED = "EnginesNotScraped"
+
+
+class CalibrationReason(StrEnum):
+    """What is known of a figure of the calibration."""
+
+    AS_PREDICTED = "AsPredicted"
+    ABOVE_PREDICTION = "AbovePrediction"
+    BELOW_PREDICTION = "BelowPrediction"
+    TOO_FEW_REQUESTS = "TooFewRequests"
+    NOT_REPORTED = "NotReported"
+    NOT_PREDICTED = "NotPredicted"
+    NOT_READ = "NotRead"
 
 
 class CandidateReason(StrEnum):
@@ -119,6 +134,34 @@ class CandidateReason(StrEnum):
     RATE_TOO_LOW = "RateTooLow"
     SLOWER = "Slower"
 
+
+CALIBRATION_SENTENCES: Final[Mapping[CalibrationReason, str]] = MappingProxyType(
+    {
+        CalibrationReason.AS_PREDICTED: "The ratio lies within 0.8 and 1.25; nothing to do.",
+        CalibrationReason.ABOVE_PREDICTION: (
+            "More than 1.25 times what the plan predicts at the load that was observed: for TTFT, TPOT and "
+            "Memory the plan promises too much; see the reason PredictionOff."
+        ),
+        CalibrationReason.BELOW_PREDICTION: (
+            "Less than 0.8 times what the plan predicts at the load that was observed: for KVTokens the plan "
+            "promises too much, for the others it is larger than needed; see the reason PredictionOff."
+        ),
+        CalibrationReason.TOO_FEW_REQUESTS: (
+            "Fewer than 50 requests within 15 minutes, which say too little; wait for traffic."
+        ),
+        CalibrationReason.NOT_REPORTED: (
+            "The engines do not report the figure; check that their metrics are scraped whole, and "
+            "engine.version."
+        ),
+        CalibrationReason.NOT_PREDICTED: (
+            "The plan does not predict the figure for this model and GPU; nothing to do."
+        ),
+        CalibrationReason.NOT_READ: (
+            "The metrics cannot be read now; the condition SLOMet says why, and what was known is not shown."
+        ),
+    }
+)
+"""One sentence for each reason of a figure in `status.calibration`."""
 
 CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
     {
@@ -261,6 +304,12 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The plan is in force, but no measurement covers a part of it, so its reserve is wider; watch "
             "the first start."
         ),
+        Reason.PREDICTION_OFF: (
+            "The plan is in force and stays, but what is measured differs from what it predicts by more than "
+            "a quarter; look at status.calibration, and change the spec to plan anew: with a calibration "
+            "store the next plan counts with what was measured, without one pin parallelism or set "
+            "scaling.minReplicas."
+        ),
         Reason.NO_USABLE_GPUS: (
             "No node of the pool has GPUs that may be used; the message names for each node the label or "
             "field in the way."
@@ -366,7 +415,17 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The API server refuses the pods, for example for a Pod Security level or a LimitRange of the "
             "namespace; the message carries its words."
         ),
-        Reason.NOT_MEASURED: "No latency has been measured yet, so nothing is said of the targets.",
+        Reason.NOT_MEASURED: (
+            "The percentiles that slo names are not measured yet, so nothing is said of the targets."
+        ),
+        Reason.METRICS_UNAVAILABLE: (
+            "The engines' metrics cannot be read, so nothing that rests on them is known or changed; the "
+            "message says what the source answers: mend it, or the operator's --prometheus options."
+        ),
+        Reason.ENGINES_NOT_SCRAPED: (
+            "Prometheus answers but has no series of this service's pods; check its scrape configuration, "
+            "and the names of its namespace and pod labels in the operator's --prometheus options."
+        ),
     }
 )
 """One sentence for each reason: what it means and what to do next."""

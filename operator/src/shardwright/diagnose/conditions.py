@@ -48,9 +48,7 @@ def conditions(facts: ServiceFacts) -> tuple[Condition, ...]:
         ConditionType.PLACED: placed,
         ConditionType.AVAILABLE: available,
         ConditionType.READY: ready,
-        ConditionType.SLO_MET: _Verdict(
-            status="Unknown", reason=Reason.NOT_MEASURED, message="Latency is not measured yet"
-        ),
+        ConditionType.SLO_MET: _slo_met(facts),
         ConditionType.DEGRADED: degraded,
         ConditionType.RECONCILING: _reconciling(ready, stalled),
         ConditionType.STALLED: stalled,
@@ -131,8 +129,43 @@ def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
             f"the context of {plan.context_clamped_from} tokens was lowered to what fits: write "
             f"spec.model.maxContextTokens: {limits.max_model_len}, or allow more GPUs to a replica"
         )
+    if (off := _prediction_off(facts)) is not None:
+        reason = Reason.PREDICTION_OFF
+        parts.append(off)
     message = ". ".join(part.rstrip(".") for part in parts)
     return _Verdict(status="True", reason=reason, message=message)
+
+
+def _prediction_off(facts: ServiceFacts) -> str | None:
+    """Name the figures that are off by more than a quarter, without their ratios, which move."""
+    told = facts.metrics.calibration
+    if told is None or not told.outside or told.revision != facts.target_revision:
+        return None
+    are = "are" if len(told.outside) > 1 else "is"
+    return (
+        f"{' and '.join(told.outside)} {are} measured outside 0.8 to 1.25 times the prediction "
+        "(status.calibration): this plan stays, and a change of the spec plans anew"
+    )
+
+
+def _slo_met(facts: ServiceFacts) -> _Verdict:
+    """Say what is known of the targets: no percentile is held against them yet."""
+    metrics, running = facts.metrics, _running(facts)
+    if metrics.failure and running:
+        message = (
+            f"The engines' metrics cannot be read: {metrics.failure}. Nothing that rests on them changes"
+        )
+        return _Verdict(status="Unknown", reason=Reason.METRICS_UNAVAILABLE, message=message)
+    if metrics.not_scraped and running:
+        message = (
+            "Prometheus has no series of these pods: check that it scrapes port http of the pods, and that "
+            "the names of its namespace and pod labels are those of the operator's options"
+        )
+        return _Verdict(status="Unknown", reason=Reason.ENGINES_NOT_SCRAPED, message=message)
+    message = "Percentiles are not measured yet"
+    if metrics.calibration is not None:
+        message += "; means and their ratios to the prediction are in status.calibration"
+    return _Verdict(status="Unknown", reason=Reason.NOT_MEASURED, message=message)
 
 
 def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:

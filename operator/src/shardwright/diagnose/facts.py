@@ -4,10 +4,10 @@ Decides what counts as a fact. Never reads a cluster or a clock: `now` is handed
 condition whose status has changed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardwright.api.problems import Problem
-from shardwright.api.status import Condition, PlanStatus
+from shardwright.api.status import CalibrationStatus, Condition, PlanStatus
 from shardwright.planner.types import NoPlan, Plan
 
 
@@ -70,6 +70,18 @@ class WorkloadFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsFacts:
+    """What the engines' metrics say, and why they say nothing."""
+
+    calibration: CalibrationStatus | None = None
+    """Of the target revision; None before anything was measured."""
+    failure: str = ""
+    """Why no metrics can be read at all, without figures that change; empty when they can."""
+    not_scraped: bool = False
+    """Prometheus answers, but has had no series of any pod of the service for a while."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceFacts:
     """All facts about one LLMService at one moment.
 
@@ -108,3 +120,4 @@ class ServiceFacts:
     placement: PlacementFacts | None = None
     workloads: tuple[WorkloadFacts, ...] = ()
     """All workloads of the service, old revisions included."""
+    metrics: MetricsFacts = field(default_factory=MetricsFacts)

@@ -137,6 +137,22 @@ class ModelChoice:
     architecture: ModelArchitecture
 
 
+CorrectionKey = tuple[str, str, str]
+"""(model id, GPU product label, engine version)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What was measured over what the model predicts by itself; None: not measured, and not corrected."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+    memory: float | None = None
+    """Of a GPU's memory that is no KV cache."""
+    requests: int = 0
+    """Behind TTFT and TPOT."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """Everything a decision depends on."""
