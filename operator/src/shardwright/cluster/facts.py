@@ -15,7 +15,7 @@ from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
-from shardwright.api.status import Condition
+from shardwright.api.status import CalibrationStatus, Condition
 from shardwright.cluster.drift import digest, editors_of_pods, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
@@ -114,6 +114,7 @@ class StatusFacts(NamedTuple):
     plan_replicas: int = 0
     """Replicas that were wanted when it was written."""
     conditions: tuple[Condition, ...] = ()
+    calibration: CalibrationStatus | None = None
 
     def holds(self, kind: str) -> bool:
         """Whether a condition is True."""
@@ -206,6 +207,7 @@ def status_facts(status: JsonObject) -> StatusFacts:
         plan_revision=(status.get("plan") or {}).get("revision", ""),
         plan_replicas=(status.get("plan") or {}).get("replicas", 0),
         conditions=read_conditions(status),
+        calibration=read_calibration(status),
     )
 
 
@@ -218,6 +220,17 @@ def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
         except ValidationError:
             continue
     return tuple(found)
+
+
+def read_calibration(status: JsonObject) -> CalibrationStatus | None:
+    """Read the calibration of a status; None when there is none, or none that can be read."""
+    raw = status.get("calibration")
+    if not raw:
+        return None
+    try:
+        return CalibrationStatus.model_validate(raw)
+    except ValidationError:
+        return None
 
 
 def seconds(timestamp: str | None) -> float:

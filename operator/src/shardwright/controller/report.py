@@ -25,6 +25,7 @@ from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.events import events
 from shardwright.diagnose.facts import (
     Holder,
+    MetricsFacts,
     PlacementFacts,
     PodTrouble,
     ServiceFacts,
@@ -55,6 +56,8 @@ class Reporter:
     metrics: Exposition
     clock: Callable[[], float]
     timestamp: Callable[[], str]
+    engine_metrics: Callable[[ServiceEntry, str], MetricsFacts] = lambda _entry, _revision: MetricsFacts()
+    """What the engines of a service's revision report."""
     _news_since: dict[str, float] = field(default_factory=dict)
     """By uid: since when a status differs from the live one and waits."""
     _told: dict[str, tuple[bytes, ServiceFacts]] = field(default_factory=dict)
@@ -180,6 +183,7 @@ class Reporter:
             else resolved.scale.planned_replicas,
             placement=self._placement(now),
             workloads=self._workloads(now, work),
+            metrics=self.engine_metrics(now.entry, now.target),
         )
 
     def _plan(self, now: Situation) -> PlanStatus | None:
