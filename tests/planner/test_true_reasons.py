@@ -20,10 +20,9 @@ from planner.oracles import (
     overheads_gib,
     wanted_context,
 )
-from planner.plan_support import A100_40, H100, H200, L4, L40S, LLAMA_70B_FP8, T4
+from planner.plan_support import A100_40, H100, H200, L4, L40S, LLAMA_70B_FP8, T4, written
 from planner.test_properties import HOSTS, MODELS, PRODUCTS, ask, nodes_of, specs
 from shardwright.planner.choice import plan
-from shardwright.planner.explain import text
 from shardwright.planner.types import GIB, Plan
 
 LOST = {"LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated"}
@@ -354,10 +353,10 @@ def check(case):
     """Every candidate is named once, and its reason is true."""
     names = [c.arrangement for c in case.decision.candidates]
     assert len(names) == len(set(names))
-    written = text(case.decision)
+    told = written(case.decision)
     for candidate in case.decision.candidates:
         reason, split = candidate.reason.value, candidate.parallelism
-        assert written.count(f"  {candidate.arrangement}: {reason}: ") == 1
+        assert told.count(f"  {candidate.arrangement}: {reason}: ") == 1
         if reason not in UNJUDGED:
             assert legal(case.architectures[candidate.model_id], split.tensor, split.expert)
         for rule in CHECKS[reason]:

@@ -13,7 +13,8 @@ from shardwright.cli.estimate_options import Question
 from shardwright.cli.second_opinion import SOURCE, NoOpinionError, SecondOpinion
 from shardwright.planner.performance.agreement import Agreement, compare
 from shardwright.planner.performance.predict import predict
-from shardwright.planner.performance.types import PerformanceRequest, Prediction, TPOTTerms, TTFTTerms
+from shardwright.planner.performance.terms import Named, tpot_terms, ttft_terms
+from shardwright.planner.performance.types import PerformanceRequest, Prediction
 from shardwright.planner.performance.work import MissingFactError
 from shardwright.planner.types import MemoryEstimate, Verdict
 
@@ -113,8 +114,8 @@ def latency_json(answer: Latency) -> dict[str, object]:
         "tpotMs": _number(found.tpot_ms),
         "outputTokensPerSecond": _number(found.output_tokens_per_s, 3),
         "requestsPerSecond": _number(found.requests_per_s, 6),
-        "ttftTermsMs": {name: _number(ms) for name, ms, _ in _ttft_terms(found.ttft)},
-        "tpotTermsMs": {name: _number(ms) for name, ms, _ in _tpot_terms(found.tpot)},
+        "ttftTermsMs": {name: _number(ms) for name, ms, _ in ttft_terms(found.ttft)},
+        "tpotTermsMs": {name: _number(ms) for name, ms, _ in tpot_terms(found.tpot)},
         "ttftP95Ms": _number(tails.ttft_p95_ms),
         "ttftP99Ms": _number(tails.ttft_p99_ms),
         "tpotP95Ms": _number(tails.tpot_p95_ms),
@@ -155,9 +156,9 @@ def latency_lines(answer: Latency) -> list[str]:
         "",
         f"Load: {load}: TTFT {_ms(found.ttft_ms)}, TPOT {_ms(found.tpot_ms)}, {served}.",
         "",
-        *_table("TTFT", found.ttft_ms, _ttft_terms(found.ttft)),
+        *_table("TTFT", found.ttft_ms, ttft_terms(found.ttft)),
         "",
-        *_table("TPOT", found.tpot_ms, _tpot_terms(found.tpot)),
+        *_table("TPOT", found.tpot_ms, tpot_terms(found.tpot)),
         "",
         f"Tails{mark}: {ttft_tail}; {tpot_tail}.",
         f"Running: {found.running:.1f} requests at once, {busy}.",
@@ -208,32 +209,7 @@ def _floor(value: float) -> str:
     return f"{floor(value / step) * step:.3g}"
 
 
-def _ttft_terms(terms: TTFTTerms) -> tuple[tuple[str, float, str], ...]:
-    return (
-        ("request", terms.request_ms, "HTTP, tokenisation, scheduling."),
-        ("weights", terms.weights_ms, "Reading the weights, once for each chunk of the prompt."),
-        ("compute", terms.compute_ms, "What multiplying the prompt takes beyond that."),
-        ("attention", terms.attention_ms, "Each token of the prompt with those before it."),
-        ("communication", terms.communication_ms, "Between tensor ranks and pipeline stages."),
-        ("launch", terms.launch_ms, "Starting kernels, routing experts."),
-        ("step", terms.step_ms, "Waiting for the step under way and the decode steps of others."),
-        ("queue", terms.queue_ms, "Prefills of other requests before this one."),
-        ("slots", terms.slots_ms, "Waiting for a running request to end, when no more fit."),
-    )
-
-
-def _tpot_terms(terms: TPOTTerms) -> tuple[tuple[str, float, str], ...]:
-    return (
-        ("weights", terms.weights_ms, "Reading the weights once."),
-        ("compute", terms.compute_ms, "What multiplying takes beyond that."),
-        ("kv", terms.kv_ms, "Reading the KV cache of all running requests."),
-        ("communication", terms.communication_ms, "Between tensor ranks and pipeline stages."),
-        ("launch", terms.launch_ms, "Starting kernels, routing experts, sampling."),
-        ("interference", terms.interference_ms, "Prefills of others, spread over the output tokens."),
-    )
-
-
-def _table(name: str, total_ms: float, terms: tuple[tuple[str, float, str], ...]) -> list[str]:
+def _table(name: str, total_ms: float, terms: Named) -> list[str]:
     shown = [(_TERMS.get(term, term.capitalize()), ms, why) for term, ms, why in terms if ms >= SHOWN_MS]
     head = f"  {name:<{TERM_WIDTH + 2}}  {_ms(total_ms):>12}  Median, the sum of:"
     return [head, *(f"    {term:<{TERM_WIDTH}}  {_ms(ms):>12}  {why}" for term, ms, why in shown)]

@@ -14,6 +14,7 @@ from typing import Protocol, cast
 COMMANDS = {
     "estimate": "will this model start on this GPU, and with how much KV cache?",
     "plan": "the operator's own decision for an LLMService, offline or against a cluster",
+    "explain": "why the decision is what it is: text, JSON or a page with pictures",
     "crds": "print the CustomResourceDefinition",
     "run": "run the operator",
 }

@@ -29,6 +29,7 @@ from shardwright.planner.performance.rate import (
 from shardwright.planner.performance.types import PerformanceRequest, Prediction
 from shardwright.planner.performance.work import MissingFactError, work
 from shardwright.planner.question import Fit, Question
+from shardwright.planner.replica import load_of_one, replica
 from shardwright.planner.types import LoadKind, ModelChoice, Parallelism, Plan, Speed
 
 MOST_UTILISATION = 0.85
@@ -264,6 +265,9 @@ class _Judge:
                 _phrase(field, seen, wanted) for field in (TTFT, TPOT, ITL)
                 if over.get(field, 0.0) > 1 and field not in self._stated
             ),
+            load=load_of_one(loaded),
+            slots=loaded.max_num_seqs,
+            kv_room_tokens=loaded.kv_capacity_tokens,
         )  # fmt: skip
         fit = replace(self._fit, replicas=max(1, replicas), speed=speed)
         match self._load.kind:
@@ -307,24 +311,11 @@ def _request(question: Question, fit: Fit) -> PerformanceRequest:
     No more requests run at once than the KV cache holds at the workload's long lengths (p95 input, half of
     p95 output): what is planned must not need the cache to be swapped.
     """
-    traffic, longest = question.resolved.traffic, fit.limits.max_model_len
-    inputs = float(max(1, min(traffic.input_p50_tokens, longest - 1)))
     held = max(1, fit.demand.most_held(fit.kv_room_tokens))
-    return PerformanceRequest(
-        architecture=fit.model.architecture,
-        gpu=fit.offer.product,
-        engine=question.engine,
-        parallelism=fit.parallelism,
-        input_tokens=inputs,
-        output_tokens=float(traffic.output_p50_tokens),
-        shared_prefix_tokens=float(min(traffic.shared_prefix_tokens, inputs - 1)),
-        rate_per_s=1.0,
-        max_num_seqs=min(fit.limits.max_num_seqs, held),
-        max_num_batched_tokens=fit.limits.max_num_batched_tokens,
-        kv_capacity_tokens=max(1, fit.kv_room_tokens),
-        fp8_kv=fit.limits.kv_cache_dtype == "fp8",
-        nvlink=fit.within_island,
-    )
+    return replica(
+        fit, question.resolved.traffic, question.engine, fit.offer.product,
+        slots=min(fit.limits.max_num_seqs, held), kv_room_tokens=max(1, fit.kv_room_tokens),
+    )  # fmt: skip
 
 
 def _with_running(fit: Fit, running: int) -> Fit:

@@ -135,7 +135,8 @@ def _gpus(number: int) -> str:
 
 
 def _with(fit: Fit, reason: CandidateReason, message: str) -> Candidate:
-    return replace(failure(fit.model, fit.offer, fit.parallelism, reason, message), estimate=fit.estimate)
+    lost = failure(fit.model, fit.offer, fit.parallelism, reason, message)
+    return replace(lost, estimate=fit.estimate, replicas=fit.replicas, speed=fit.speed)
 
 
 def chosen_candidate(fit: Fit, cost: Cost) -> Candidate:
@@ -151,9 +152,10 @@ def _speed_text(fit: Fit) -> str:
     """Say what is predicted at the planned load."""
     speed = fit.speed
     assert speed is not None
+    rate = int(speed.requests_per_minute)
     return (
         f"TTFT P{speed.ttft_percentile} {speed.ttft_ms:.0f} ms and TPOT P{speed.tpot_percentile} "
-        f"{speed.tpot_ms:.1f} ms predicted; a replica takes {speed.requests_per_minute:.0f} requests a minute"
+        f"{speed.tpot_ms:.1f} ms predicted; a replica takes {rate} requests a minute"
     )
 
 

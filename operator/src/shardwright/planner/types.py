@@ -205,6 +205,13 @@ class Speed:
     gaps: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     """Targets of the profile, not stated, that are not kept at the planned load; one phrase each."""
+    load: float | None = None
+    """The planned load of one replica: requests a minute where the load is stated so, else requests in
+    flight. None: not on record."""
+    slots: int | None = None
+    """Requests that one replica may run at once, by max-num-seqs and KV cache. None: not on record."""
+    kv_room_tokens: int | None = None
+    """KV tokens promised to requests of the workload's length. None: not on record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +224,10 @@ class Candidate:
     reason: CandidateReason
     message: str
     estimate: MemoryEstimate | None = None
+    replicas: int = 0
+    """Replicas that it would run; 0 when it does not fit or misses what is stated."""
+    speed: Speed | None = None
+    """What it would do; None when it does not fit, misses what is stated, or is not predicted."""
     gpus_short: int = 0
     gib_short: float = 0.0
     replicas_needed: int = 0
