@@ -43,6 +43,7 @@ class Reason(StrEnum):
     CACHE_NOT_SHAREABLE = "CacheNotShareable"
     QUOTA_EXCEEDED = "QuotaExceeded"
     WRITE_FORBIDDEN = "WriteForbidden"
+    UNKNOWN_REVISION = "UnknownRevision"
     # Planned
     PLANNED = "Planned"
     CONTEXT_CLAMPED = "ContextClamped"
@@ -60,6 +61,8 @@ class Reason(StrEnum):
     MEMORY_UNKNOWN = "MemoryUnknown"
     SLO_OUT_OF_REACH = "SLOOutOfReach"
     LOAD_TOO_HIGH = "LoadTooHigh"
+    WAITS_FOR_APPROVAL = "WaitsForApproval"
+    REVISION_PINNED = "RevisionPinned"
     # Placed
     PLACED = "Placed"
     NO_ROOM = "NoRoom"
@@ -295,6 +298,9 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The API server forbids what the operator has to write: a right is missing, or an admission "
             "policy is in the way; the message carries its words, and the operator tries again."
         ),
+        Reason.UNKNOWN_REVISION: (
+            "No revision on record has the name in spec.approvedRevision; write one that the message names."
+        ),
         Reason.PLANNED: "A plan was found and is in force; status.plan explains it.",
         Reason.CONTEXT_CLAMPED: (
             "The longest context was lowered to what fits; write the served value into "
@@ -354,6 +360,12 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.LOAD_TOO_HIGH: (
             "The stated load takes more replicas than pool.maxGPUs or scaling.maxReplicas allow; raise what "
             "the message names, or state less in spec.workload."
+        ),
+        Reason.WAITS_FOR_APPROVAL: (
+            "planPolicy is Manual and nobody has approved this plan; approve it as the message says."
+        ),
+        Reason.REVISION_PINNED: (
+            "spec.approvedRevision keeps another plan in force than the spec leads to; remove it to go on."
         ),
         Reason.PLACED: "All planned replicas have a place; nothing to do.",
         Reason.NO_ROOM: (

@@ -186,6 +186,23 @@ class RevisionStatus(ApiModel):
     """Replicas of it that serve now."""
 
 
+class ProposalStatus(ApiModel):
+    """A plan that the spec leads to and that is not in force: it waits for approval, or another is pinned."""
+
+    revision: Short
+    """Hash of the revision that holds it: what to approve."""
+    summary: Short
+    """Its choice in short."""
+    replicas: int
+    """Replicas that it plans."""
+    gpus: int
+    """GPUs of all its replicas."""
+    price_per_hour: Decimal | None = None
+    """Price of all its replicas, in the price list's currency; absent when no price is known."""
+    changes: Annotated[list[Sentence], Field(max_length=32)]
+    """What is different from the plan in force, and whether pods restart."""
+
+
 class LLMServiceStatus(ApiModel):
     """What is true now."""
 
@@ -203,6 +220,8 @@ class LLMServiceStatus(ApiModel):
         Annotated[list[RevisionStatus], Field(max_length=8, json_schema_extra=keyed_by("name"))] | None
     ) = None
     """Plans in force, the newest first."""
+    proposal: ProposalStatus | None = None
+    """What the spec leads to while another plan is in force, or none yet; absent when nothing waits."""
     replicas: int | None = None
     """Replicas that exist, over all revisions."""
     ready_replicas: int | None = None

@@ -61,8 +61,8 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         "spec.planPolicy",
-        "only OnSpecChange is implemented; a plan follows each change of the spec",
-        lambda s: s.plan_policy not in {None, "OnSpecChange"},
+        "Auto is not implemented yet and does as OnSpecChange; a plan follows each change of the spec",
+        lambda s: s.plan_policy == "Auto",
     ),
     (
         "spec.rollout.strategy",

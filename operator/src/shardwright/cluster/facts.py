@@ -113,6 +113,8 @@ class StatusFacts(NamedTuple):
     plan_revision: str = ""
     plan_replicas: int = 0
     """Replicas that were wanted when it was written."""
+    proposal_revision: str = ""
+    """The revision that the spec leads to, when that is not the one in force."""
     conditions: tuple[Condition, ...] = ()
     calibration: CalibrationStatus | None = None
 
@@ -206,6 +208,7 @@ def status_facts(status: JsonObject) -> StatusFacts:
         observed_generation=status.get("observedGeneration", -1),
         plan_revision=(status.get("plan") or {}).get("revision", ""),
         plan_replicas=(status.get("plan") or {}).get("replicas", 0),
+        proposal_revision=(status.get("proposal") or {}).get("revision", ""),
         conditions=read_conditions(status),
         calibration=read_calibration(status),
     )

@@ -19,12 +19,14 @@ from shardwright.cluster.errors import ClusterError, Transient
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Applier
+from shardwright.controller.approvals import govern
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.planning import Planning, Proposal, outcome, revisions_of, wanted_replicas
 from shardwright.controller.references import References, Resolved
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import NoPlan
 from shardwright.render import overlay
+from shardwright.render.approval import in_force
 from shardwright.render.revision import RevisionError
 
 _LOG = logging.getLogger(__name__)
@@ -186,7 +188,8 @@ class Admission:
                 generation=entry.generation, problems=entry.problems
             )
             return
-        proposal = self._propose(entry, service, case)
+        revisions = revisions_of(self.store.children_of(entry.key), entry.uid)
+        proposal = govern(self.planning, entry, service, self._propose(entry, service, case), revisions)
         proposal.priority = case.resolved.priority
         before = self.planning.proposals.get(entry.key)
         if before is not None and before.target and before.target != proposal.target:
@@ -224,7 +227,8 @@ class Admission:
     def _hold(self, entry: ServiceEntry, service: LLMService, problems: tuple[Problem, ...]) -> Proposal:
         """Keep what runs, when this generation cannot be run."""
         proposal = Proposal(generation=entry.generation, problems=problems)
-        for revision in revisions_of(self.store.children_of(entry.key), entry.uid)[:1]:
+        revision = in_force(revisions_of(self.store.children_of(entry.key), entry.uid))
+        if revision is not None:
             try:
                 proposal.core = self.planning.core_of(entry.uid, revision)
                 proposal.target = revision.revision

@@ -150,7 +150,7 @@ class Reconciler:
 
     def _render(self, now: Situation, work: Work) -> list[Desired]:
         """Render, unless the same was rendered before and nothing live differs from it."""
-        if work.target is None and not work.earlier:
+        if not work.renders:
             return []
         uid = now.entry.uid
         wanted = signature(now, work, self.capabilities)
@@ -171,10 +171,7 @@ class Reconciler:
             self.dispatch.waiting.add(now.entry.key)
         else:
             self.dispatch.waiting.discard(now.entry.key)
-            record = now.record_of(now.target)
-            if not now.proposal.held and record is not None:
-                # It is on record now; the plan with all its candidates need not stay in memory.
-                now.proposal.record, now.proposal.decision = record, None
+            now.proposal.forget_candidates(now.revisions)
 
     def _refused_now(self, entry: ServiceEntry) -> tuple[Problem, ...]:
         known = self._refused.get(entry.uid)

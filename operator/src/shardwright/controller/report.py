@@ -20,6 +20,7 @@ from shardwright.cluster.events import Recorder
 from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, status_facts
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
+from shardwright.controller.awaiting import waiting_facts
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.events import events
@@ -29,6 +30,7 @@ from shardwright.diagnose.facts import (
     PlacementFacts,
     PodTrouble,
     ServiceFacts,
+    WaitingFacts,
     WorkloadFacts,
 )
 from shardwright.diagnose.status import status as full_status
@@ -63,6 +65,8 @@ class Reporter:
     _told: dict[str, tuple[bytes, ServiceFacts]] = field(default_factory=dict)
     """By uid: the digest of the status that is live, and the facts, without times, that it tells."""
     _plans: dict[tuple[str, str], PlanStatus] = field(default_factory=dict)
+    _awaited: dict[str, tuple[tuple[object, ...], WaitingFacts | None]] = field(default_factory=dict)
+    """By uid: what a waiting plan's facts depend on, and the facts."""
 
     async def report(
         self,
@@ -98,6 +102,7 @@ class Reporter:
         """Forget a service that is gone."""
         self._news_since.pop(uid, None)
         self._told.pop(uid, None)
+        self._awaited.pop(uid, None)
 
     async def _write(
         self, entry: ServiceEntry, wanted: JsonObject, timeless: ServiceFacts | None = None
@@ -155,7 +160,8 @@ class Reporter:
         refused: tuple[Problem, ...],
     ) -> ServiceFacts:
         resolved = now.entry.resolved or resolve(now.service.spec)
-        proposal = now.proposal
+        proposal, waiting = now.proposal, self._waiting(now)
+        core = proposal.core if waiting is None or proposal.waiting is None else proposal.waiting.core
         in_force = work.target is not None
         return ServiceFacts(
             namespace=now.entry.key.namespace,
@@ -174,9 +180,10 @@ class Reporter:
                 for d in now.deployments.values()
                 if d.editors
             ),
-            decision=proposal.decision or (None if proposal.held else proposal.core),
+            decision=proposal.decision or (None if proposal.held else core),
             plan=self._plan(now),
             target_revision="" if proposal.held else now.target,
+            waiting=waiting,
             needed_replicas=max(now.desired, resolved.scale.planned_replicas),
             desired_replicas=now.desired
             if in_force or now.proposal.core
@@ -185,6 +192,19 @@ class Reporter:
             workloads=self._workloads(now, work),
             metrics=self.engine_metrics(now.entry, now.target),
         )
+
+    def _waiting(self, now: Situation) -> WaitingFacts | None:
+        """Give what waits; it is worked out once for what it depends on."""
+        waiting = now.proposal.waiting
+        if waiting is None:
+            self._awaited.pop(now.entry.uid, None)
+            return None
+        records = tuple((r.revision, r.uid) for r in now.revisions)
+        depends = now.entry.generation, now.target, now.desired, waiting.revision, records
+        known = self._awaited.get(now.entry.uid)
+        if known is None or known[0] != depends:
+            known = self._awaited[now.entry.uid] = depends, waiting_facts(now)
+        return known[1]
 
     def _plan(self, now: Situation) -> PlanStatus | None:
         """Give the plan in force as status shows it: as on record, else as just decided."""

@@ -16,6 +16,7 @@ from shardwright.api.reasons import ConditionType, Reason
 from shardwright.api.status import Condition
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, unschedulable, worst
+from shardwright.diagnose.waiting import reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
 
 MAX_MESSAGE = 4096
@@ -115,6 +116,10 @@ def _planned(facts: ServiceFacts, accepted: _Verdict) -> _Verdict:
 
 
 def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
+    if facts.waiting is not None:
+        return _Verdict(
+            status="True", reason=reason_of(facts.waiting), message=sentence(facts, facts.waiting)
+        )
     limits = plan.limits
     where = f"{plan.model.model_id} on {plan.product.short_name} {plan.parallelism}"
     parts = [f"{where}, context {limits.max_model_len} tokens: {plan.binding_constraint}", *plan.notes]
@@ -170,6 +175,9 @@ def _slo_met(facts: ServiceFacts) -> _Verdict:
 
 def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
     if facts.plan is None or planned.status == "Unknown":
+        if facts.waiting is not None and planned.holds:
+            message = "Nothing is placed before a plan is approved"
+            return _Verdict(status="False", reason=reason_of(facts.waiting), message=message)
         message = "There is no plan to place"
         unknown = planned.status == "Unknown"
         return _Verdict(status="Unknown" if unknown else "False", reason=Reason.NOT_PLANNED, message=message)
@@ -231,6 +239,9 @@ def _ready(
     for earlier in (accepted, planned):
         if not earlier.holds:
             return _Verdict(status="False", reason=earlier.reason, message=earlier.message)
+    waiting = facts.waiting
+    if waiting is not None and waiting.manual:
+        return _Verdict(status="False", reason=planned.reason, message=planned.message)
     if available.reason is Reason.SCALED_TO_ZERO:
         return _Verdict(status="False", reason=available.reason, message=available.message)
     for earlier in (placed, available):
@@ -246,6 +257,9 @@ def _ready(
             return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
         message = "Clients are served, but not all replicas answer yet"
         return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
+    if waiting is not None:
+        message = f"All replicas answer. {planned.message}"
+        return _Verdict(status="True", reason=planned.reason, message=message)
     return _Verdict(status="True", reason=Reason.SERVING, message="All replicas of this generation answer")
 
 
@@ -266,11 +280,14 @@ def _stalled(accepted: _Verdict, planned: _Verdict, ready: _Verdict, degraded: _
     waiting = (
         accepted.status == "False"
         or planned.status == "False"
+        or ready.reason is Reason.WAITS_FOR_APPROVAL
         or (degraded.holds and not ready.holds and degraded.reason in WAITS_FOR_PERSON)
     )
     if not waiting or ready.reason is Reason.SCALED_TO_ZERO:
         return _Verdict(status="False", reason=Reason.SETTLED, message="Nothing waits for a person")
     cause = next((v for v in (accepted, planned) if not v.holds), degraded)
+    if ready.reason is Reason.WAITS_FOR_APPROVAL:
+        cause = ready
     return _Verdict(status="True", reason=Reason.WAITS_FOR_PERSON, message=cause.message)
 
 

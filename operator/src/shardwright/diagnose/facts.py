@@ -7,7 +7,7 @@ condition whose status has changed.
 from dataclasses import dataclass, field
 
 from shardwright.api.problems import Problem
-from shardwright.api.status import CalibrationStatus, Condition, PlanStatus
+from shardwright.api.status import CalibrationStatus, Condition, PlanStatus, ProposalStatus
 from shardwright.planner.types import NoPlan, Plan
 
 
@@ -82,6 +82,18 @@ class MetricsFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingFacts:
+    """A plan that the spec leads to while another one is in force, or none."""
+
+    proposal: ProposalStatus
+    """As it is on record: what would run when it is approved."""
+    in_force: str
+    """Hash of the revision in force; empty when there is none."""
+    manual: bool
+    """planPolicy is Manual, so it waits for a person; else spec.approvedRevision keeps another in force."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceFacts:
     """All facts about one LLMService at one moment.
 
@@ -113,6 +125,8 @@ class ServiceFacts:
     has none."""
     target_revision: str = ""
     """Hash of the revision that this generation should run; empty while there is none."""
+    waiting: WaitingFacts | None = None
+    """What the spec leads to, where that is not in force; None when nothing waits."""
     needed_replicas: int = 1
     """Replicas the user was promised at least: scaling.minReplicas, or spec.replicas. 0: scaled to zero."""
     desired_replicas: int = 0

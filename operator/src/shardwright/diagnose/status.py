@@ -23,6 +23,7 @@ def status(facts: ServiceFacts) -> dict[str, object]:
         plan=for_replicas(facts.plan, facts.desired_replicas) if facts.plan else None,
         calibration=facts.metrics.calibration,
         revisions=[_revision(load) for load in _ordered(facts)] or None,
+        proposal=facts.waiting.proposal if facts.waiting else None,
         replicas=sum(load.desired for load in facts.workloads),
         ready_replicas=ready,
         ready_summary=f"{ready}/{facts.desired_replicas}",

@@ -86,6 +86,7 @@ FIELDS: Final = MappingProxyType(
         "parallelism.data": _N,  # 1 is used yet (api.support)
         "parallelism.expert": _A,
         "planPolicy": _N,
+        "approvedRevision": _N,
         "rollout": _N,
         "drain": _T,
         "routing": _N,
