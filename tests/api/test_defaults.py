@@ -83,7 +83,7 @@ SET = yaml.safe_load(
            network: {socketInterface: eth0}}
     scaling: {maxReplicas: 2, schedules: [{cron: "0 0 * * *", minReplicas: 1}], scaleToZero: {idleSeconds: 60}}
     parallelism: {data: 2}
-    planPolicy: Manual
+    planPolicy: Auto
     rollout: {strategy: Surge, paused: true, canary: {steps: [{percent: 1, minutes: 1}]}}
     routing: {type: Router, policy: CacheAware, apiKeySecretRef: {name: a, key: b}, maxQueuedRequests: 1,
               maxQueueSeconds: 1}

@@ -9,6 +9,13 @@ from shardwright.cluster.errors import Conflict, Gone
 from shardwright.controller.parts import Parts
 
 
+def _owned(obj: dict) -> dict:
+    """The set of fields of whoever applied `obj`."""
+    metadata = {f"f:{name}": {} for name in obj["metadata"] if name not in {"name", "namespace"}}
+    content = {f"f:{name}": {} for name in obj if name not in {"apiVersion", "kind", "metadata"}}
+    return content | {"f:metadata": metadata}
+
+
 class Fake:
     """A fake API server: keeps what is applied, knows no scheduler, and fails when told to."""
 
@@ -20,6 +27,8 @@ class Fake:
         self.fail: dict[str, Exception] = {}
         self.parts: Parts
         self.raw: dict[str, dict] = {}
+        self.nodes: dict[str, dict] = {}
+        self.pods: dict[tuple[str, str], dict] = {}
         self.conflicts = True
         self.applied: list[tuple[str, dict]] = []
 
@@ -42,7 +51,7 @@ class Fake:
         uid = f"uid-{name}-{kind}-{version}" if created else self.objects[key]["metadata"]["uid"]
         live["metadata"] |= {"uid": uid, "resourceVersion": version}
         live["metadata"]["managedFields"] = [
-            {"manager": "shardwright", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+            {"manager": "shardwright", "operation": "Apply", "fieldsV1": _owned(obj)}
         ]
         self.objects[key] = live
         return Applied(copy.deepcopy(live["metadata"]), created)
@@ -81,6 +90,7 @@ class Fake:
 
     async def delete(self, kind, namespace, name, *, uid):  # noqa: ARG002
         self._check(f"delete {kind.kind}/{name}")
+        self.objects.pop((kind.kind, namespace, name), None)
         self.parts.store.remove_child(kind.kind, (namespace, name))
 
     async def create_event(self, _namespace, event):
@@ -151,7 +161,34 @@ class Fake:
         node["metadata"]["resourceVersion"] = str(next(self.versions))
         node["spec"].pop("taints", None)
         node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        self.nodes[name] = node
         self.parts.store.set_node(node)
+
+    def start(self, parts: Parts) -> None:
+        """Let another operator see the world as it is."""
+        self.parts = parts
+        for node in self.nodes.values():
+            parts.store.set_node(copy.deepcopy(node))
+        for raw in self.raw.values():
+            parts.store.set_service(copy.deepcopy(raw))
+        for obj in self.objects.values():
+            if "managedFields" in obj["metadata"]:
+                parts.store.set_child(copy.deepcopy(obj))
+        for pod in self.pods.values():
+            parts.store.set_pod(copy.deepcopy(pod))
+        parts.dispatch.started = True
+
+    def end_pods(self) -> None:
+        """Remove the pods that no Deployment asks for any more."""
+        asked = {
+            (namespace, f"{name}-{index}")
+            for (kind, namespace, name), obj in self.objects.items()
+            if kind == "Deployment"
+            for index in range(obj["spec"]["replicas"])
+        }
+        for key in [key for key in self.pods if key not in asked]:
+            del self.pods[key]
+            self.parts.store.remove_pod(key)
 
     def run_pods(self, node: str) -> None:
         """Make the pods of all Deployments, ready on `node`."""
@@ -169,6 +206,7 @@ class Fake:
                     "spec": template["spec"] | {"nodeName": node},
                     "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
                 }
+                self.pods[namespace, f"{name}-{index}"] = pod
                 self.parts.store.set_pod(pod)
 
     def condition(self, name: str, kind: str) -> tuple[str, str]:

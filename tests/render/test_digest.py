@@ -81,6 +81,7 @@ CHANGES: list[tuple[str, Any, Side]] = [
     ("replicas", 5, Side.NEITHER),
     ("scaling", {"mode": "External", "maxReplicas": 9}, Side.NEITHER),
     ("planPolicy", "Manual", Side.NEITHER),
+    ("approvedRevision", "0123abcd", Side.NEITHER),
     ("rollout", {"paused": True}, Side.NEITHER),
     ("routing", {"type": "Service"}, Side.NEITHER),
     ("drain", {"maxSeconds": 7}, Side.TEMPLATE),

@@ -98,7 +98,7 @@ def live_explanation(raw: Raw, revision: Raw | None) -> Explanation:
     except (InvalidSpec, ValidationError, CatalogError) as error:
         raise InputError(str(error)) from error
     name = Service(namespace=service.metadata.namespace or "", name=service.metadata.name)
-    if status.plan is None or revision is None:
+    if revision is None:
         return explain(_refused(name, service.spec, status, engine))
     try:
         stored = read_revision(revision.get("data") or {})

@@ -1,7 +1,7 @@
 """What commands read from a cluster: nodes and pods, or one service with the revision of its plan.
 
-Decides which objects are asked for and how a failure is told. Never writes. The API client is loaded here,
-and only when something is read, so that the offline commands stay light.
+Decides which objects are asked for and how a failure is told. Never decides to write. The API client is
+loaded here, and only when something is read, so that the offline commands stay light.
 """
 
 import asyncio
@@ -31,25 +31,42 @@ def read_nodes_and_pods(context: str | None) -> list[Raw]:
             found += [{"kind": "Pod", **item} for item in items]
         return found
 
-    return _with_api(context, "--cluster", read)
+    return ask(context, "--cluster", read)
 
 
 def read_service_and_revision(context: str | None, namespace: str, name: str) -> tuple[Raw, Raw | None]:
-    """Read a service, and the ControllerRevision of its plan; None when it has no plan. Raises InputError."""
+    """Read a service, and the ControllerRevision of its plan, or of the one that waits while it has none.
+
+    Without either the revision is None. Raises InputError.
+    """
 
     async def read(api: "Api") -> tuple[Raw, Raw | None]:
         from shardwright.cluster.kinds import LLM_SERVICE, REVISION  # noqa: PLC0415 -- see above
 
         service = await api.get(LLM_SERVICE, namespace, name)
-        revision = ((service.get("status") or {}).get("plan") or {}).get("revision")
+        status = service.get("status") or {}
+        revision = (status.get("plan") or status.get("proposal") or {}).get("revision")
         if not revision:
             return service, None
         return service, await api.get(REVISION, namespace, workload_name(name, str(revision)))
 
-    return _with_api(context, f"{namespace}/{name}", read)
+    return ask(context, f"{namespace}/{name}", read)
 
 
-def _with_api(context: str | None, what: str, read: "Callable[[Api], Awaitable[Found]]") -> Found:
+def namespace_of(context: str | None) -> str:
+    """Return the namespace of the kubeconfig's context, as kubectl has it. Raises InputError."""
+    from shardwright.cluster.credentials import Source, namespace_of  # noqa: PLC0415 -- see above
+
+    try:
+        return namespace_of(Source(context=context))
+    except Exception as error:  # the loader's own errors have no common type
+        if type(error).__name__ != "ConfigException":
+            raise
+        raise InputError(str(error)) from error
+
+
+def ask(context: str | None, what: str, read: "Callable[[Api], Awaitable[Found]]") -> Found:
+    """Log in and ask the API server. Raises InputError, headed by `what` was asked for."""
     from shardwright.cluster.api import Api  # noqa: PLC0415 -- the offline path must not load it
     from shardwright.cluster.credentials import Credentials, Source  # noqa: PLC0415
     from shardwright.cluster.errors import ClusterError  # noqa: PLC0415

@@ -15,7 +15,7 @@ from shardwright.api.reasons import Reason
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.controller.planning import Planning, Proposal, Waiting
 from shardwright.planner.types import NoPlan, Plan
-from shardwright.render.approval import in_force, rule
+from shardwright.render.approval import PROPOSED, in_force, rule
 from shardwright.render.revision import RevisionError
 
 _LOG = logging.getLogger(__name__)
@@ -87,11 +87,12 @@ def _core(planning: Planning, entry: ServiceEntry, revision: ChildFacts) -> Plan
 
 def _unknown(approved: str, leads_to: str, revisions: list[ChildFacts]) -> Problem:
     running = in_force(revisions)
-    known = [f"{r.revision} (in force)" if r is running else r.revision for r in revisions]
-    known = [name for name in known if name != leads_to][:_MOST_NAMED]
-    if leads_to and (running is None or leads_to != running.revision):
-        known.insert(0, f"{leads_to} (what the spec leads to)")
-    listed = ", ".join(known) or "none yet"
+    # Of those that were never in force only what the spec leads to stays on record.
+    names = {leads_to: " (what the spec leads to)"} if leads_to else {}
+    names |= {r.revision: "" for r in revisions if r.number > PROPOSED and r.revision != leads_to}
+    if running is not None:
+        names[running.revision] = " (in force)"
+    listed = ", ".join(f"{name}{mark}" for name, mark in [*names.items()][:_MOST_NAMED]) or "none yet"
     return Problem(
         reason=Reason.UNKNOWN_REVISION,
         field="spec.approvedRevision",
