@@ -132,7 +132,7 @@ def test_names_are_those_of_the_design():
     assert spec["names"]["categories"] == ["llm"]
     assert [(c["name"], c.get("priority", 0)) for c in VERSION["additionalPrinterColumns"]] == [
         *(("Ready", 0), ("Replicas", 0), ("Plan", 0), ("Reason", 0), ("Age", 0)),
-        *(("Model", 1), ("Endpoint", 1), ("Price", 1)),
+        *(("Model", 1), ("Endpoint", 1), ("Price", 1), ("Proposal", 1)),
     ]
     assert SCHEMA["properties"]["spec"]["required"] == ["model", "pool"]
     assert SCHEMA["properties"]["spec"]["properties"]["model"]["required"] == ["id"]
