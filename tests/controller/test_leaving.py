@@ -114,5 +114,32 @@ async def test_a_service_that_waits_and_is_being_deleted_waits_no_more(fake):
     assert fake.condition("b", "Placed")[0] == "True"
 
 
+async def test_what_was_deleted_is_not_deleted_again_before_the_watch_tells(fake):
+    fake.node("n1")
+    fake.put("chat")
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    [old] = fake.deployments()
+
+    async def silently(kind, _namespace, name, *, uid):
+        fake.log.append(f"delete {kind.kind}/{name}")
+
+    fake.delete = silently
+    fake.put("chat", engine={"env": [{"name": "A", "value": "b"}]})
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    for _ in range(5):
+        fake.tell("chat")
+        await asyncio.sleep(1)
+    assert fake.log.count(f"delete Deployment/{old}") == 1
+    fake.put("chat")  # back again
+    await asyncio.sleep(1)
+    fake.lose(("Deployment", "team", old))
+    await asyncio.sleep(5)
+    assert old in fake.deployments(), "it is not taken for there while it goes"
+
+
 def _target(fake, name):
     return fake.parts.planning.proposals[ServiceKey(("team", name))].target
