@@ -378,3 +378,17 @@ def test_order_of_observation_changes_nothing_and_a_second_look_is_quiet(
     assert conditions(replace(given, workloads=tuple(shuffled))) == first
     assert conditions(replace(given, previous=first, now=LATER)) == first
     assert events(first, first) == ()
+
+
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("blocking", [True, False])
+def test_every_problem_is_told_in_a_condition(reason, blocking):
+    problem = Problem(reason=reason, field="spec.a", message="this is wrong", blocking=blocking)
+    other = Problem(
+        reason=Reason.NOT_IMPLEMENTED, field="spec.b", message="that is not there", blocking=False
+    )
+    for problems in [(problem,), (problem, other), (other, problem)]:
+        found = conditions(facts(problems=problems))
+        assert any("spec.a: this is wrong" in condition.message for condition in found)
+        by_type = {condition.type: condition.status for condition in found}
+        assert by_type["Accepted"] == ("False" if blocking else "True")

@@ -273,7 +273,7 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
         Reason.UNKNOWN_MODEL: (
             "The model is not in the catalogue; put its config.json into a ConfigMap and name it in "
-            "model.config."
+            "model.config. A variant must be in the catalogue."
         ),
         Reason.QUANTIZATION_MISMATCH: (
             "model.quantization contradicts the checkpoint; write the format it has, or name another "

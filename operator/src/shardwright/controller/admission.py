@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from shardwright.api.llmservice import LLMService, ServiceKey
@@ -22,7 +23,7 @@ from shardwright.controller.apply import Applier
 from shardwright.controller.approvals import govern
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.planning import Planning, Proposal, outcome, revisions_of, wanted_replicas
-from shardwright.controller.references import References, Resolved
+from shardwright.controller.references import References, Resolved, unknown_variants
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import NoPlan
 from shardwright.render import overlay
@@ -208,7 +209,8 @@ class Admission:
 
     def _propose(self, entry: ServiceEntry, service: LLMService, case: _Case) -> Proposal:
         resolved = case.resolved
-        problems = (*unimplemented(service.spec), *overlay.check(service.spec), *resolved.problems)
+        found = unimplemented(service.spec), unknown_variants(service.spec), overlay.check(service.spec)
+        problems = (*chain(*found), *resolved.problems)
         if case.kept is not None:
             self.metrics.planned("Kept")
             return self.planning.propose_kept(entry, service, case.kept, problems)

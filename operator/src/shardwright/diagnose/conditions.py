@@ -90,9 +90,10 @@ def _accepted(facts: ServiceFacts) -> _Verdict:
     if blocking or taken:
         first = (blocking or taken)[0]
         return _Verdict(status="False", reason=first.reason, message=_sentences([*blocking, *taken]))
-    ignored = [problem for problem in facts.problems if problem.reason is Reason.NOT_IMPLEMENTED]
+    # What a plan is not covered for is told with the plan.
+    ignored = [problem for problem in facts.problems if problem.reason is not Reason.PLAN_NOT_COVERED]
     if ignored:
-        return _Verdict(status="True", reason=Reason.NOT_IMPLEMENTED, message=_sentences(ignored))
+        return _Verdict(status="True", reason=ignored[0].reason, message=_sentences(ignored))
     return _Verdict(
         status="True", reason=Reason.VALID, message="The spec and all that it refers to are usable"
     )
