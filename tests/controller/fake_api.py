@@ -156,11 +156,11 @@ class Fake:
         self.parts.store.set_child(self.objects.pop(key))
         self.parts.store.remove_child(key[0], key[1:])
 
-    def node(self, name: str, gpus: int = 4) -> None:
+    def node(self, name: str, gpus: int = 4, ready: str = "True") -> None:
         node = nodes.gpu_node(name, "NVIDIA-RTX-A6000", gpus=gpus)
         node["metadata"]["resourceVersion"] = str(next(self.versions))
         node["spec"].pop("taints", None)
-        node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        node["status"]["conditions"] = [{"type": "Ready", "status": ready}]
         self.nodes[name] = node
         self.parts.store.set_node(node)
 

@@ -90,6 +90,7 @@ class Reason(StrEnum):
     HUB_UNAUTHORIZED = "HubUnauthorized"
     POD_CONFIG = "PodConfig"
     PODS_REFUSED = "PodsRefused"
+    NODE_LOST = "NodeLost"
     # SLOMet
     NOT_MEASURED = "NotMeasured"
     METRICS_UNAVAILABLE = "MetricsUnavailable"
@@ -426,6 +427,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.PODS_REFUSED: (
             "The API server refuses the pods, for example for a Pod Security level or a LimitRange of the "
             "namespace; the message carries its words."
+        ),
+        Reason.NODE_LOST: (
+            "The node of a replica is gone or not ready, so the replica does not count; bring the node back, "
+            "or delete it if the machine is lost."
         ),
         Reason.NOT_MEASURED: (
             "The percentiles that slo names are not measured yet, so nothing is said of the targets."

@@ -74,6 +74,8 @@ class Store:
         self.children: dict[ChildKey, ChildFacts] = {}
         self.autoscalers: dict[Key, AutoscalerFacts] = {}
         self.listener: Listener | None = None
+        self.nodes_watched = True
+        """False: `nodes` are as somebody declared them, and nothing tells when one is lost."""
         self._children_of: defaultdict[ServiceKey, dict[tuple[str, str], ChildFacts]] = defaultdict(dict)
         self._pods_of: defaultdict[ServiceKey, dict[str, PodFacts]] = defaultdict(dict)
         self._node_versions: dict[str, str] = {}
@@ -87,6 +89,13 @@ class Store:
     def pods_of(self, key: ServiceKey) -> Mapping[str, PodFacts]:
         """Own pods of a service, by name."""
         return self._pods_of.get(key, _NO_PODS)
+
+    def reachable(self, pod: PodFacts) -> bool:
+        """Whether the node of a pod is there and ready. Its own status says so only a minute later."""
+        if not self.nodes_watched:
+            return True
+        node = self.nodes.get(pod.node)
+        return node is not None and node.ready
 
     def autoscalers_at(self, namespace: str, kind: str, names: set[str]) -> tuple[str, ...]:
         """Names of autoscalers aimed at one of `names`, sorted."""

@@ -56,6 +56,8 @@ class Dispatch:
     _burst_latest: float = 0.0
     _settling: asyncio.TimerHandle | None = None
     _replanning: asyncio.TimerHandle | None = None
+    _turned: set[str] = field(default_factory=set)
+    """Nodes that came, went or changed their readiness since the last replanning."""
 
     # The store's listener.
 
@@ -123,7 +125,11 @@ class Dispatch:
         elif before is not None:
             ledger.remove_node(before.name)
         self.planning.nodes_changed()
-        if self._replanning is None and self.started:
+        if not self.started:
+            return
+        if (before is not None and before.ready) != (after is not None and after.ready):
+            self._turned.update(facts.name for facts in (before, after) if facts is not None)
+        if self._replanning is None:
             self._replanning = asyncio.get_running_loop().call_later(NODES_S, self._replan)
 
     def pod_changed(self, before: PodFacts | None, after: PodFacts | None) -> None:
@@ -203,8 +209,12 @@ class Dispatch:
             self.settle()
 
     def _replan(self) -> None:
-        """Nodes changed: whoever waits is decided anew, and whoever lost a place looks."""
+        """Nodes changed: whoever waits is decided anew, and whoever has a pod or lost a place there looks."""
         self._replanning = None
+        turned, self._turned = self._turned, set()
+        for pod in self.store.pods.values() if turned else ():
+            if pod.owner and pod.node in turned:
+                self.queue.add(ServiceKey((pod.namespace, pod.owner)))
         for key in self.waiting:
             self.undecided.add(key)
             self.queue.add(key)

@@ -60,6 +60,7 @@ class Parts:
     def wire(cls, api: Api, options: Options, metrics: Exposition) -> "Parts":
         """Put the parts together."""
         store = Store(read_service)
+        store.nodes_watched = options.pool_config_map is None
         planning = Planning(store, Ledger(), load_products())
         queue: WorkQueue[ServiceKey] = WorkQueue(metrics)
         dispatch = Dispatch(store, planning, queue, lambda uid: reconciler.forget(uid))  # noqa: PLW0108 -- it is made below

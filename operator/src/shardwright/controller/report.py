@@ -34,6 +34,7 @@ from shardwright.diagnose.facts import (
     WorkloadFacts,
 )
 from shardwright.diagnose.status import status as full_status
+from shardwright.diagnose.trouble import NODE_LOST
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import Plan
@@ -287,6 +288,8 @@ class Reporter:
         found: dict[tuple[str, str, int | None], PodTrouble] = {}
         for pod in sorted(pods):
             trouble = self.store.troubles.get((pod.namespace, pod.name))
+            if pod.node and not self.store.reachable(pod):
+                trouble = PodTrouble(reason=NODE_LOST, message=pod.node)
             if trouble is None:
                 continue
             same = (trouble.reason, trouble.last_exit, trouble.exit_code)

@@ -109,7 +109,11 @@ def observe(
             if child.kind == "Deployment" and child.owner_uid == entry.uid and not child.deleting
         },
         revisions=revisions_of(children, entry.uid),
-        pods=store.pods_of(entry.key),
+        # Who cannot be reached does not serve, whatever its status still says.
+        pods={
+            name: pod if store.reachable(pod) else pod._replace(ready=False)
+            for name, pod in store.pods_of(entry.key).items()
+        },
     )
 
 
