@@ -4,11 +4,12 @@ PYTHON  ?= $(firstword $(foreach p,/usr/bin/python3.11 python3.11,$(if $(shell $
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+AIC     := .venv-aic
 export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
 .PHONY: help deps binaries cluster cluster-down demo test test-unit test-cluster lint generate check-generated \
-        bench-scale bench-plan accuracy accuracy-memory fit lock clean
+        bench-scale bench-plan accuracy accuracy-memory fit aic second-opinion lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -65,6 +66,17 @@ accuracy: $(STAMP)  ## latency model against measured serving rows, held out; fa
 fit: $(STAMP)  ## refit the latency model's constants and report their errors (writes nothing)
 	@$(BIN)/python benchmarks/fit_performance.py
 
+$(AIC)/.installed: requirements/aic.lock
+	@test -x $(AIC)/bin/python || $(PYTHON) -m venv $(AIC)
+	@echo "installing aiconfigurator-core (600 MB) into $(AIC)"
+	@$(AIC)/bin/python -m pip install -q --require-hashes -r requirements/aic.lock
+	@touch $@
+
+aic: $(AIC)/.installed  ## the library behind `estimate --second-opinion`, in an environment of its own
+
+second-opinion: $(STAMP) $(AIC)/.installed  ## its TPOT beside ours on measured rows; writes benchmarks/results
+	@$(BIN)/python benchmarks/second_opinion.py --python $(AIC)/bin/python --write
+
 generate: $(STAMP)  ## CRD, API reference and reasons from the models
 	@$(BIN)/python -m shardwright.cli.docs
 
@@ -76,6 +88,8 @@ lock: $(STAMP)  ## refresh the lock files (versions and hashes only)
 		pyproject.toml -o requirements/runtime.lock
 	@$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
 		pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
+	@$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+		requirements/aic.in -o requirements/aic.lock
 
 clean:  ## remove the virtual environment and caches of this checkout
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(AIC) .mypy_cache .ruff_cache .pytest_cache .hypothesis

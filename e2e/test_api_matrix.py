@@ -221,7 +221,7 @@ def test_columns(served: Cluster, namespace: str) -> None:
     assert head.split() == ["NAME", "READY", "REPLICAS", "PLAN", "REASON", "AGE"]
     assert row.split()[:4] == ["chat", "False", "2/3", "Starting"]
     head, row = served.kubectl("-n", namespace, "get", "lsvc", "-o", "wide").splitlines()
-    assert head.split()[6:] == ["MODEL", "ENDPOINT", "PRICE"]
+    assert head.split()[6:] == ["MODEL", "ENDPOINT", "PRICE", "PROPOSAL"]
     assert {"a/b", "http://chat/v1"} <= set(row.split())
 
 

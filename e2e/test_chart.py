@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from harness import binaries
-from shardwright.cli import run
+from shardwright.cli import run, run_metrics
+from shardwright.metrics.login import EngineMetrics, Login
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "shardwright"
@@ -46,8 +47,26 @@ PROFILES = {
         "networkPolicy.apiServer.to[0].ipBlock.cidr=10.0.0.1/32",
         "networkPolicy.apiServer.ports={6443}",
         "networkPolicy.extraEgress[0].ports[0].port=9090",
+        "engineMetrics.intervalSeconds=15",
+        "prometheus.url=https://prometheus.monitoring.svc:9443/team",
+        "prometheus.tenant=team-a",
+        "prometheus.namespaceLabel=kubernetes_namespace",
+        "prometheus.podLabel=kubernetes_pod_name",
+        "prometheus.staleSeconds=60",
+        "prometheus.username=me",
+        "prometheus.secret.name=prometheus-login",
+        "prometheus.secret.passwordKey=password",
+        "prometheus.secret.clientCertKey=tls.crt",
+        "prometheus.secret.clientKeyKey=tls.key",
+        "prometheus.secret.caKey=ca.crt",
+        "calibrationStore.enabled=true",
     ),
+    "with a token": ("prometheus.url=http://prometheus.monitoring", "prometheus.serviceAccountToken=true"),
+    "nothing measured": ("engineMetrics.enabled=false",),
 }
+
+LOGIN = "/etc/shardwright/prometheus"
+URL, SECRET = "prometheus.url=http://a.b", "prometheus.secret.name=login"
 
 Manifest = dict[str, Any]
 
@@ -192,11 +211,12 @@ def test_arguments_say_where_to_work() -> None:
         return result
 
     base = ["run", "--metrics-port", "8080", "--log-level", "info", "--log-format", "text"]
+    base += ["--engine-metrics-interval", "60"]
     assert arguments() == base
     assert arguments("scope=Namespaced") == [*base, "--namespace", "system"]
     assert arguments(*NAMESPACED) == [*base, "--namespace", "team-a", "--namespace", "team-b"]
     assert arguments(*DECLARED)[-2:] == ["--pool-config-map", "system/gpu-pool"]
-    assert arguments("log.level=debug", "log.format=json")[-3::2] == ["debug", "json"]
+    assert arguments("log.level=debug", "log.format=json")[4:7:2] == ["debug", "json"]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -207,6 +227,62 @@ def test_the_operator_understands_its_arguments(profile: str) -> None:
     options = parser.parse_args(pod["containers"][0]["args"])
     assert options.metrics_port == pod["containers"][0]["ports"][0]["containerPort"]
     assert options.pool_config_map in {None, ("system", "gpu-pool"), ("infra", "gpu-pool")}
+    settings = run_metrics.read(options)
+    if profile == "everything set":
+        assert settings == EngineMetrics(
+            prometheus=Login(
+                url="https://prometheus.monitoring.svc:9443/team",
+                username="me",
+                password_file=f"{LOGIN}/password",
+                client_certificate_file=f"{LOGIN}/tls.crt",
+                client_key_file=f"{LOGIN}/tls.key",
+                ca_file=f"{LOGIN}/ca.crt",
+                tenant="team-a",
+                namespace_label="kubernetes_namespace",
+                pod_label="kubernetes_pod_name",
+            ),
+            interval_s=15.0,
+            stale_s=60.0,
+            store=("system", "shardwright-calibration"),
+        )
+        (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == LOGIN)
+        (volume,) = (v for v in pod["volumes"] if v["name"] == mount["name"])
+        assert volume["secret"]["secretName"] == "prometheus-login"
+    elif profile == "with a token":
+        assert settings is not None
+        assert settings.prometheus is not None
+        assert settings.prometheus.bearer_token_file.endswith("/serviceaccount/token")
+    else:
+        assert settings == (None if profile == "nothing measured" else EngineMetrics())
+
+
+def test_the_calibration_store_takes_two_verbs_on_one_object() -> None:
+    manifests = render("calibrationStore.enabled=true")
+    config_map = only(manifests, "ConfigMap", "-calibration")
+    assert "data" not in config_map, "an upgrade would take what was measured away"
+    assert only(manifests, "Role", "-calibration")["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [config_map["metadata"]["name"]],
+            "verbs": ["get", "patch"],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "port"),
+    [
+        (("prometheus.url=http://a.b:9090",), 9090),
+        (("prometheus.url=http://a.b",), 80),
+        (("prometheus.url=https://a.b/x",), 443),
+        (("engineMetrics.enabled=true",), 8000),
+        (("engineMetrics.enabled=false",), None),
+    ],
+)
+def test_the_network_policy_opens_the_way_to_the_metrics(values: tuple[str, ...], port: int | None) -> None:
+    rules = only(render(*values), "NetworkPolicy")["spec"]["egress"][2:]
+    assert [[p["port"] for p in rule["ports"]] for rule in rules] == ([[port]] if port else [])
 
 
 def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:
@@ -217,6 +293,7 @@ def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:
     assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [
         [53, 53],
         [6443],
+        [9443],
         [9090],
     ]
     assert policy["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
@@ -234,6 +311,16 @@ def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:
         (("nodeAccess=false",), "set scope to Namespaced"),
         (("scope=Namespaced", "nodeAccess=false"), "set poolConfigMap.name"),
         ((*NAMESPACED, "poolConfigMap.name=gpu-pool"), "set nodeAccess to false"),
+        (("prometheus.url=http://me:pw@host",), "does not match pattern"),
+        (("prometheus.tenant=a",), "set prometheus.url"),
+        ((URL, "prometheus.secret.caKey=ca.crt"), "set prometheus.secret.name"),
+        ((URL, SECRET, "prometheus.secret.passwordKey=p"), "prometheus.username and"),
+        ((URL, SECRET, "prometheus.secret.clientCertKey=c"), "go together"),
+        (
+            (URL, SECRET, "prometheus.secret.bearerTokenKey=t", "prometheus.serviceAccountToken=true"),
+            "choose one",
+        ),
+        ((URL, "engineMetrics.enabled=false"), "engineMetrics.enabled is false"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], sentence: str) -> None:

@@ -249,7 +249,10 @@ def test_node_loss_and_a_new_node(world: World) -> None:
     world.ready("chat")
     world.cluster.api.delete(f"/api/v1/nodes/{lost}")
     # Kubernetes looks for pods without a node every 20 s and deletes what it has seen so for 40 s.
-    world.until("chat", "Ready", "False", timeout_s=120)
+    world.until("chat", "Available", "False", "NodeLost", timeout_s=10)
+    assert sum(is_ready(pod) for pod in world.pods()) == 2, "nobody else knows yet"
+    assert world.get("chat")["status"]["readyReplicas"] == 0
+    world.until("chat", "Degraded", "False", timeout_s=120)
     new = world.add_node("b", gpus=2)
     world.ready("chat", timeout_s=90)
     assert {pod["spec"].get("nodeName") for pod in world.pods() if is_ready(pod)} == {new}

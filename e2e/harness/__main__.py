@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import binaries, nodes
+from harness import binaries, nodes, prometheus
 from harness.cache import cache_dir, file_lock
 from harness.cluster import Cluster
 from harness.processes import is_alive, start_time
@@ -35,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.command == "build":
         for name, path in binaries.ensure().items():
             print(f"{name}: {path}")
+        print(f"{prometheus.PROGRAM}: {prometheus.ensure()}")
         return 0
     if options.command == "up":
         return _up(directory, options.name, options.pool)

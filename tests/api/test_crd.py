@@ -104,6 +104,7 @@ def test_keyed_lists_have_the_keys_that_people_think_in():
         ".spec.engine.env": ["name"],
         ".spec.engine.imagePullSecrets": ["name"],
         ".status.conditions": ["type"],
+        ".status.calibration.figures": ["name"],
         ".status.revisions": ["name"],
     }
 
@@ -131,7 +132,7 @@ def test_names_are_those_of_the_design():
     assert spec["names"]["categories"] == ["llm"]
     assert [(c["name"], c.get("priority", 0)) for c in VERSION["additionalPrinterColumns"]] == [
         *(("Ready", 0), ("Replicas", 0), ("Plan", 0), ("Reason", 0), ("Age", 0)),
-        *(("Model", 1), ("Endpoint", 1), ("Price", 1)),
+        *(("Model", 1), ("Endpoint", 1), ("Price", 1), ("Proposal", 1)),
     ]
     assert SCHEMA["properties"]["spec"]["required"] == ["model", "pool"]
     assert SCHEMA["properties"]["spec"]["properties"]["model"]["required"] == ["id"]

@@ -82,8 +82,7 @@ SET = yaml.safe_load(
     pool: {provisioning: Elastic, shapes: [{product: X, gpusPerNode: 1, maxNodes: 1}], topologyKeys: [rack],
            network: {socketInterface: eth0}}
     scaling: {maxReplicas: 2, schedules: [{cron: "0 0 * * *", minReplicas: 1}], scaleToZero: {idleSeconds: 60}}
-    parallelism: {data: 2}
-    planPolicy: Manual
+    planPolicy: Auto
     rollout: {strategy: Surge, paused: true, canary: {steps: [{percent: 1, minutes: 1}]}}
     routing: {type: Router, policy: CacheAware, apiKeySecretRef: {name: a, key: b}, maxQueuedRequests: 1,
               maxQueueSeconds: 1}

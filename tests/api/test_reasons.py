@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from shardwright.api.reasons import (
+    CALIBRATION_SENTENCES,
     CANDIDATE_SENTENCES,
     CONDITION_SENTENCES,
     REASON_SENTENCES,
+    CalibrationReason,
     CandidateReason,
     ConditionType,
     Reason,
@@ -19,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLES = [
     (Reason, REASON_SENTENCES),
     (CandidateReason, CANDIDATE_SENTENCES),
+    (CalibrationReason, CALIBRATION_SENTENCES),
     (ConditionType, CONDITION_SENTENCES),
 ]
 
@@ -37,7 +40,11 @@ def test_each_value_has_one_sentence_and_there_are_no_others(enum: type[Enum], t
 
 def test_fields_that_sentences_name_exist():
     known = (ROOT / "docs/api.md").read_text()
-    for sentence in (*REASON_SENTENCES.values(), *CANDIDATE_SENTENCES.values()):
+    for sentence in (
+        *REASON_SENTENCES.values(),
+        *CANDIDATE_SENTENCES.values(),
+        *CALIBRATION_SENTENCES.values(),
+    ):
         for path in re.findall(
             r"\b(?:spec|model|pool|workload|scaling|engine|interconnect)\.[a-zA-Z.]+\b", sentence
         ):

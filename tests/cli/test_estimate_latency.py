@@ -312,7 +312,7 @@ NUMBER = st.none() | st.integers() | st.floats() | st.sampled_from(["nan", "-inf
 )
 def test_any_load_is_answered_or_refused_as_json(options, gpu):
     line = json.dumps({"model": "Qwen/Qwen3-8B", "gpu": gpu, "max_model_len": 8192, **options})
-    code, found = estimate._answer(line, {})
+    code, found = estimate._answer(line, {}, None)
     text = json.dumps(found, allow_nan=False)
     assert ("error" in found) == (code == 2), text
     if found.get("ttftMs") is not None:

@@ -9,6 +9,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from shardwright.cluster import watch as module
 from shardwright.cluster.api import Api
 from shardwright.cluster.errors import Conflict, Forbidden, Gone, Invalid, Transient
 from shardwright.cluster.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE
@@ -329,3 +330,30 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_watch(watch, capl
     script.stream({"type": "ADDED", "object": broken}, {"type": "ADDED", "object": thing("b", 12)}, hang=True)
     await eventually(lambda: set(sink.held) == {("n", "b")})
     assert "unreadable object" in caplog.text
+
+
+async def test_a_quiet_watch_is_asked_for_again_where_it_was_and_is_no_fault(watch, monkeypatch, caplog):
+    """Where no object of a kind was ever made the API server sends no bookmark."""
+    monkeypatch.setattr(module, "INACTIVITY_S", 0.1)
+    script, watching, sink = watch
+    script.say(200, listing(10, thing("a", 9)))
+    for _ in range(3):
+        script.stream(hang=True)
+    script.stream({"type": "ADDED", "object": thing("b", 11)}, hang=True)
+    beat = watching.beat_at
+    await eventually(lambda: set(sink.held) == {("n", "a"), ("n", "b")})
+    assert watching.lists == 1
+    assert all("resourceVersion=10" in asked[1] for asked in script.asked[1:5])
+    assert watching.beat_at >= beat + 0.3
+    assert caplog.text == ""
+
+
+async def test_a_server_that_takes_connections_and_says_nothing_is_a_fault(watch, monkeypatch, caplog):
+    monkeypatch.setattr(module, "INACTIVITY_S", 0.1)
+    script, watching, sink = watch
+    script.say(200, listing(10))
+    await eventually(lambda: len(script.asked) >= 3)
+    assert "watch interrupted kind=services failures=1" in caplog.text
+    script.stream({"type": "ADDED", "object": thing("b", 11)}, hang=True)
+    await eventually(lambda: set(sink.held) == {("n", "b")})
+    assert watching.lists == 1

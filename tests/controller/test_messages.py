@@ -2,15 +2,12 @@
 
 import asyncio
 import json
-from dataclasses import replace
 
 import pytest
 
-from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.llmservice import LLMServiceSpec, ServiceKey
 from shardwright.api.reasons import Reason
 from shardwright.controller.references import references
-from shardwright.diagnose.conditions import conditions
-from shardwright.diagnose.facts import ServiceFacts
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -90,24 +87,18 @@ async def test_a_claim_for_one_node_is_told_with_its_field_once(fake, field):
     assert said(fake, "Accepted", field).startswith(f"{field}: claim none is ReadWriteOnce")
 
 
-async def test_an_unknown_variant_is_described_without_its_field(fake):
-    """It keeps nothing from running; wherever it is shown, the field is put before it."""
+async def test_an_unknown_variant_keeps_nothing_from_running_and_stays_told(fake):
     fake.node("n1")
-    fake.put("chat", **model(variants=[{"id": "some/variant"}]))
-    await asyncio.sleep(3)
-    [entry] = fake.parts.store.services.values()
-    [problem] = [p for p in fake.parts.planning.proposals[entry.key].problems if p.field]
-    assert problem.field == "spec.model.variants[0].id"
-    shown = conditions(
-        ServiceFacts(
-            namespace="team",
-            name="chat",
-            generation=1,
-            now="2026-01-01T00:00:00Z",
-            problems=(replace(problem, blocking=True),),
-        )
-    )
-    assert shown[0].message.count(problem.field) == 1
+    fake.put("chat", **model(variants=[{"id": "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a8"}]))
+    for _ in range(3):
+        await asyncio.sleep(5)
+        assert fake.condition("chat", "Accepted") == ("True", "UnknownModel")
+        message = said(fake, "Accepted", "spec.model.variants[0].id")
+        assert "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16" in message, "a name that exists"
+        assert "config.json" not in message, "a variant has none"
+        fake.run_pods("n1")
+        fake.parts.dispatch._undecide(ServiceKey(("team", "chat")))  # kept from now on, as after a restart
+    assert fake.condition("chat", "Ready")[0] == "True"
 
 
 async def test_a_stored_spec_of_another_schema_is_told_with_its_fields_once(fake):

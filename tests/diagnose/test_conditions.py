@@ -11,10 +11,17 @@ from render.planbuilder import plan
 from shardwright.api.llmservice import LLMServiceStatus
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
-from shardwright.api.status import Condition
+from shardwright.api.status import Condition, ProposalStatus
 from shardwright.diagnose.conditions import conditions
 from shardwright.diagnose.events import events
-from shardwright.diagnose.facts import Holder, PlacementFacts, PodTrouble, ServiceFacts, WorkloadFacts
+from shardwright.diagnose.facts import (
+    Holder,
+    PlacementFacts,
+    PodTrouble,
+    ServiceFacts,
+    WaitingFacts,
+    WorkloadFacts,
+)
 from shardwright.diagnose.status import for_replicas, status
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import NoPlan
@@ -58,6 +65,13 @@ def facts(**changes: Any) -> ServiceFacts:
         "workloads": (load(2),),
     }
     return ServiceFacts(**(base | changes))
+
+
+def waits(**more: Any) -> WaitingFacts:
+    """A plan with a GPU more waits for approval."""
+    changes = more.pop("changes", ["TP1→TP2", "+2 GPUs", "pods restart"])
+    proposal = ProposalStatus(revision="bbbbbbbb", summary="H100 TP2 ×2", replicas=2, gpus=4, changes=changes)
+    return WaitingFacts(**({"proposal": proposal, "in_force": "aaaaaaaa", "manual": True} | more))
 
 
 def by_type(given: ServiceFacts) -> dict[str, Condition]:
@@ -230,6 +244,51 @@ def test_status_is_whole_and_reads_back() -> None:
     assert for_replicas(REPORT, REPORT.replicas) is REPORT
 
 
+@pytest.mark.parametrize("in_force", ["aaaaaaaa", ""])
+def test_a_plan_that_waits_is_told_with_what_changes_and_how_to_approve_it(in_force: str) -> None:
+    runs = facts(waiting=waits(in_force=in_force))
+    nothing = facts(
+        waiting=waits(in_force=in_force),
+        plan=None,
+        target_revision="",
+        placement=None,
+        workloads=(),
+        desired_replicas=0,
+    )
+    found = by_type(runs if in_force else nothing)
+    message = found["Ready"].message
+    assert message == found["Planned"].message == found["Stalled"].message
+    assert message == (
+        "Revision bbbbbbbb (H100 TP2 ×2: TP1→TP2, +2 GPUs, pods restart) waits for approval; "
+        + ("revision aaaaaaaa stays in force" if in_force else "nothing runs before")
+        + ". To approve it: shardwright approve chat -n team-a --revision bbbbbbbb, or write "
+        'spec.approvedRevision: "bbbbbbbb"'
+    )
+    assert (found["Ready"].status, found["Ready"].reason) == ("False", "WaitsForApproval")
+    assert found["Available"].status == ("True" if in_force else "False")
+    assert status(runs)["proposal"] == {
+        "revision": "bbbbbbbb", "summary": "H100 TP2 ×2", "replicas": 2, "gpus": 4,
+        "changes": ["TP1→TP2", "+2 GPUs", "pods restart"],
+    }  # fmt: skip
+
+
+def test_a_pinned_revision_is_ready_and_says_what_waits() -> None:
+    given = facts(waiting=waits(manual=False))
+    assert summary(given) | {"Planned": "", "Ready": ""} == summary(facts()) | {"Planned": "", "Ready": ""}
+    found = by_type(given)
+    assert (found["Ready"].status, found["Ready"].reason) == ("True", "RevisionPinned")
+    assert "leads to revision bbbbbbbb" in found["Planned"].message
+    assert "shardwright approve chat -n team-a --clear" in found["Planned"].message
+    assert by_type(facts(waiting=waits(manual=False), workloads=(load(1),)))["Ready"].status == "False"
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_how_to_go_on_is_never_cut_off(manual: bool) -> None:
+    message = by_type(facts(waiting=waits(manual=manual, changes=["x" * 200] * 32)))["Planned"].message
+    assert "26 more in status.proposal.changes" in message
+    assert message.endswith('write spec.approvedRevision: "bbbbbbbb"')
+
+
 REASONS = (
     "CrashLoopBackOff",
     "Error",
@@ -273,6 +332,12 @@ FACTS = st.builds(
     target_revision=st.sampled_from(["", "aaaaaaaa", "bbbbbbbb"]),
     needed_replicas=st.integers(0, 4),
     desired_replicas=st.integers(0, 4),
+    waiting=st.none() | st.builds(
+        waits,
+        manual=st.booleans(),
+        in_force=st.sampled_from(["", "aaaaaaaa"]),
+        changes=st.lists(st.text(max_size=200), min_size=1, max_size=32),
+    ),
     placement=st.none() | st.builds(PlacementFacts, wanted=st.integers(0, 4), granted=st.integers(0, 4), gpus_per_replica=st.integers(1, 8)),
     workloads=st.lists(LOADS, max_size=3, unique_by=lambda w: w.revision).map(tuple),
 )  # fmt: skip
@@ -313,3 +378,17 @@ def test_order_of_observation_changes_nothing_and_a_second_look_is_quiet(
     assert conditions(replace(given, workloads=tuple(shuffled))) == first
     assert conditions(replace(given, previous=first, now=LATER)) == first
     assert events(first, first) == ()
+
+
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("blocking", [True, False])
+def test_every_problem_is_told_in_a_condition(reason, blocking):
+    problem = Problem(reason=reason, field="spec.a", message="this is wrong", blocking=blocking)
+    other = Problem(
+        reason=Reason.NOT_IMPLEMENTED, field="spec.b", message="that is not there", blocking=False
+    )
+    for problems in [(problem,), (problem, other), (other, problem)]:
+        found = conditions(facts(problems=problems))
+        assert any("spec.a: this is wrong" in condition.message for condition in found)
+        by_type = {condition.type: condition.status for condition in found}
+        assert by_type["Accepted"] == ("False" if blocking else "True")

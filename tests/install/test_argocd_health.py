@@ -59,6 +59,18 @@ CASES = {
     "no room": (health(condition("Placed", "False", "NoRoom"), condition("Ready", "False")), "Progressing"),
     "starting": (health(condition("Placed", "True"), condition("Ready", "False", "Starting")), "Progressing"),
     "asked to run nothing": (health(condition("Ready", "False", "ScaledToZero")), "Suspended"),
+    "a plan waits for approval while another serves": (
+        health(
+            condition("Available", "True"),
+            condition("Ready", "False", "WaitsForApproval"),
+            condition("Stalled", "True", "WaitsForPerson"),
+        ),
+        "Suspended",
+    ),
+    "pinned": (
+        health(condition("Available", "True"), condition("Ready", "True", "RevisionPinned")),
+        "Healthy",
+    ),
     "not judged yet": (health(condition("Accepted", "True")), "Progressing"),
 }
 
@@ -83,4 +95,4 @@ def test_the_rules_speak_of_conditions_and_reasons_that_exist():
     reasons = set(re.findall(r'reason == "(\w+)"', SCRIPT)) | set(re.findall(r"c\.reason == '(\w+)'", flux))
     assert len(types) >= 5
     assert types <= {kind.value for kind in ConditionType}
-    assert reasons == {Reason.SCALED_TO_ZERO.value}
+    assert reasons == {Reason.SCALED_TO_ZERO.value, Reason.WAITS_FOR_APPROVAL.value}

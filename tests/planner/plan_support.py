@@ -7,6 +7,9 @@ from shardwright.catalog.engines import engine_class
 from shardwright.catalog.gpus import load_products
 from shardwright.catalog.models import load_models
 from shardwright.planner.choice import plan
+from shardwright.planner.explanation.build import case_of, explain
+from shardwright.planner.explanation.document import Service
+from shardwright.planner.explanation.text import short_text, whole_text
 from shardwright.planner.types import ModelChoice, PlanRequest
 from shardwright.topology.pool import pool_of_shapes
 
@@ -59,6 +62,19 @@ def request(model_id, nodes, *, architecture=None, version="0.33.0", **spec):
 def decide(model_id, nodes, **spec):
     """The decision for a model on a pool."""
     return plan(request(model_id, nodes, **spec))
+
+
+def explained(asked, decision=None, placement=None):
+    """The explanation of a request, without curves and costs."""
+    found = plan(asked) if decision is None else decision
+    return explain(case_of(Service(namespace="team-a", name="chat"), asked, found, placement))
+
+
+def written(decision, placement=None, *, short=False):
+    """A decision as text; targets and load are those of a spec that states none."""
+    asked = request(LLAMA_8B, shapes((H100, 8)))
+    found = explained(asked, decision, placement)
+    return short_text(found) if short else whole_text(found)
 
 
 def reasons(decision):

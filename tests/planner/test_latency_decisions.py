@@ -24,10 +24,10 @@ from planner.plan_support import (
     reasons,
     request,
     shapes,
+    written,
 )
 from shardwright.api.reasons import Reason
 from shardwright.planner.choice import plan
-from shardwright.planner.explain import text
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import NoPlan, Plan
 
@@ -162,9 +162,9 @@ class TestFigures:
         assert (status.ttft_percentile, status.tpot_percentile) == (95, 95)
         assert 300 <= status.requests_per_minute_per_replica < 600
         assert "times the prediction (dense FP8 on H100" in status.error_band
-        written = text(found)
-        assert "15.96 an hour in all" in written
-        assert "requests a minute; more is stopped by" in written
+        told = written(found)
+        assert "15.96 an hour in all" in told
+        assert "requests a minute; more is stopped by" in told
 
     def test_the_kv_cache_holds_what_runs_at_long_lengths(self):
         found = planned(decide(LLAMA_70B_FP8, shapes((H100, 8)), workload=rate(600), slo=slo(2000, 50)))

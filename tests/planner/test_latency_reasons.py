@@ -3,9 +3,9 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from planner.plan_support import written
 from planner.test_properties import MODELS, ask, nodes_of, raw_nodes, specs
 from shardwright.planner.choice import plan
-from shardwright.planner.explain import text
 from shardwright.planner.legality import format_problem, illegality, image_problem
 from shardwright.planner.question import UNVALIDATED_GAIN
 from shardwright.planner.types import Plan
@@ -69,9 +69,9 @@ def test_each_candidate_is_named_once_and_its_reason_is_true_alone(model, shapes
     decision = plan(asked)
     names = [c.arrangement for c in decision.candidates]
     assert len(names) == len(set(names))
-    written = text(decision)
+    told = written(decision)
     for candidate in decision.candidates:
-        assert written.count(f"  {candidate.arrangement}: {candidate.reason.value}: ") == 1
+        assert told.count(f"  {candidate.arrangement}: {candidate.reason.value}: ") == 1
         check(asked, decision, candidate)
     assert sum(c.reason.value == "Chosen" for c in decision.candidates) == isinstance(decision, Plan)
 

@@ -23,11 +23,11 @@ from planner.plan_support import (
     V100,
     decide,
     shapes,
+    written,
 )
 from shardwright.api.pool import PoolSpec
 from shardwright.api.reasons import Reason
 from shardwright.catalog.gpus import load_products
-from shardwright.planner.explain import text
 from shardwright.planner.types import NoPlan, Plan
 from shardwright.topology.facts import node_facts
 from shardwright.topology.pool import shape_pool
@@ -81,9 +81,9 @@ def test_what_is_stated_holds_in_every_plan(model, pool, spec):
     assert found in FORMATS.get(asked.get("quantization"), {found})
     assert limits.max_num_seqs == engine.get("maxNumSeqs", limits.max_num_seqs)
     assert limits.max_num_batched_tokens == engine.get("maxNumBatchedTokens", limits.max_num_batched_tokens)
-    explained = text(decision)
+    told = written(decision)
     if pins.get("tensor", 1) > 1 or pins.get("pipeline", 1) > 1:
-        assert "Does one GPU hold it? Not asked" in explained
+        assert "Does one GPU hold it? Not asked" in told
 
 
 def refused(decision, reason, *parts):

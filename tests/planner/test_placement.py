@@ -1,8 +1,7 @@
 """Where replicas have room now, who holds the rest, and that equal questions are answered once."""
 
-from planner.plan_support import A6000, H100, LLAMA_8B, LLAMA_70B, decide, products, shapes
+from planner.plan_support import A6000, H100, LLAMA_8B, LLAMA_70B, decide, products, shapes, written
 from shardwright.api.pool import PoolSpec
-from shardwright.planner.explain import text
 from shardwright.planner.placement import nodes_of, place
 from shardwright.topology.facts import node_facts, pod_facts
 from shardwright.topology.pool import build_pool
@@ -35,9 +34,9 @@ def test_who_holds_the_room_is_named():
         in placement.obstacle
     )
     assert placement.holders == (("work/train", 5), ("work/book", 1))
-    written = text(plan, placement)
-    assert "Room now: 0 of 1 replicas" in written
-    assert "work/train (5), work/book (1)" in written
+    told = written(plan, placement)
+    assert "Room now: 0 of 1 replicas" in told
+    assert "work/train (5), work/book (1)" in told
 
 
 def test_missing_cpu_is_named_when_gpus_are_free():

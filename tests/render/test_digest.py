@@ -81,6 +81,7 @@ CHANGES: list[tuple[str, Any, Side]] = [
     ("replicas", 5, Side.NEITHER),
     ("scaling", {"mode": "External", "maxReplicas": 9}, Side.NEITHER),
     ("planPolicy", "Manual", Side.NEITHER),
+    ("approvedRevision", "0123abcd", Side.NEITHER),
     ("rollout", {"paused": True}, Side.NEITHER),
     ("routing", {"type": "Service"}, Side.NEITHER),
     ("drain", {"maxSeconds": 7}, Side.TEMPLATE),
@@ -158,11 +159,10 @@ def ignored() -> list[Any]:
     spec = {
         "model": {"id": "a/b", "adapters": [{"name": "x", "source": "y"}]},
         "pool": {"provisioning": "Elastic", "topologyKeys": ["a"], "network": {"socketInterface": "eth0"}},
-        "parallelism": {"data": 2},
         "engine": {"speculative": {"method": "ngram"}, "kvOffloadGiB": 3, "multiNode": "StatefulSet"},
     }
     found = list(unimplemented(service(spec).spec))
-    assert len(found) == 8
+    assert len(found) == 7
     return found
 
 

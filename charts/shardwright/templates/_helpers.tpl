@@ -79,6 +79,59 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{- define "shardwright.calibrationName" -}}
+{{- printf "%s-calibration" (include "shardwright.fullname" .) }}
+{{- end }}
+
+{{/* Options about the engines' metrics. */}}
+{{- define "shardwright.metricsArgs" -}}
+{{- $p := .Values.prometheus }}
+{{- $files := "/etc/shardwright/prometheus" }}
+{{- if not .Values.engineMetrics.enabled }}
+- --engine-metrics
+- "off"
+{{- else }}
+- --engine-metrics-interval
+- {{ .Values.engineMetrics.intervalSeconds | quote }}
+{{- if $p.url }}
+- --prometheus-url
+- {{ $p.url | quote }}
+- --prometheus-stale
+- {{ $p.staleSeconds | quote }}
+- --prometheus-namespace-label
+- {{ $p.namespaceLabel | quote }}
+- --prometheus-pod-label
+- {{ $p.podLabel | quote }}
+{{- with $p.tenant }}
+- --prometheus-tenant
+- {{ . | quote }}
+{{- end }}
+{{- if $p.serviceAccountToken }}
+- --prometheus-bearer-token-file
+- /var/run/secrets/kubernetes.io/serviceaccount/token
+{{- end }}
+{{- with $p.secret.bearerTokenKey }}
+- --prometheus-bearer-token-file
+- {{ printf "%s/%s" $files . | quote }}
+{{- end }}
+{{- with $p.username }}
+- --prometheus-username
+- {{ . | quote }}
+{{- end }}
+{{- range $option, $key := dict "password-file" $p.secret.passwordKey "client-cert-file" $p.secret.clientCertKey "client-key-file" $p.secret.clientKeyKey "ca-file" $p.secret.caKey }}
+{{- if $key }}
+- --prometheus-{{ $option }}
+- {{ printf "%s/%s" $files $key | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if .Values.calibrationStore.enabled }}
+- --calibration-store
+- {{ .Release.Namespace }}/{{ include "shardwright.calibrationName" . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "shardwright.subject" -}}
 - kind: ServiceAccount
   name: {{ include "shardwright.serviceAccountName" . }}
@@ -96,6 +149,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- else if and (not .Values.nodeAccess) (not .Values.poolConfigMap.name) }}
 {{- fail "nodeAccess is false, so the operator cannot read nodes: set poolConfigMap.name to a ConfigMap that declares them (docs/install.md, \"Without access to nodes\")" }}
+{{- end }}
+{{- $p := .Values.prometheus }}
+{{- $keys := compact (list $p.secret.bearerTokenKey $p.secret.passwordKey $p.secret.clientCertKey $p.secret.clientKeyKey $p.secret.caKey) }}
+{{- if and $keys (not $p.secret.name) }}
+{{- fail "prometheus.secret names keys but no Secret: set prometheus.secret.name" }}
+{{- end }}
+{{- if and (or $keys $p.tenant $p.username $p.serviceAccountToken) (not $p.url) }}
+{{- fail "a login to Prometheus is set but no address: set prometheus.url" }}
+{{- end }}
+{{- if and $p.serviceAccountToken $p.secret.bearerTokenKey }}
+{{- fail "prometheus.serviceAccountToken and prometheus.secret.bearerTokenKey are both set: choose one" }}
+{{- end }}
+{{- if ne (empty $p.username) (empty $p.secret.passwordKey) }}
+{{- fail "prometheus.username and prometheus.secret.passwordKey go together" }}
+{{- end }}
+{{- if ne (empty $p.secret.clientCertKey) (empty $p.secret.clientKeyKey) }}
+{{- fail "prometheus.secret.clientCertKey and prometheus.secret.clientKeyKey go together" }}
+{{- end }}
+{{- if and (not .Values.engineMetrics.enabled) (or $p.url .Values.calibrationStore.enabled) }}
+{{- fail "engineMetrics.enabled is false, so nothing is read: leave prometheus.url and calibrationStore.enabled unset, or enable it" }}
 {{- end }}
 {{- if and .Values.nodeAccess .Values.poolConfigMap.name }}
 {{- fail "poolConfigMap.name is set but nodeAccess is true: set nodeAccess to false to plan on declared nodes, or leave the name empty" }}

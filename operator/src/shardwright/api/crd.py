@@ -29,6 +29,7 @@ _COLUMNS: Final = (
     ("Model", "string", ".spec.model.id", 1),
     ("Endpoint", "string", ".status.endpoint", 1),
     ("Price", "string", ".status.plan.pricePerHour", 1),
+    ("Proposal", "string", ".status.proposal.summary", 1),
 )
 
 

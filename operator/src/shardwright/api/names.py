@@ -26,6 +26,8 @@ CLIENT_PORT = 80
 
 FIELD_MANAGER = "shardwright"
 STATUS_FIELD_MANAGER = "shardwright-status"
+CLI_FIELD_MANAGER = "shardwright-cli"
+"""Of what `shardwright approve` and `shardwright rollback` write, as their user."""
 
 
 def workload_name(service: str, revision: str) -> str:

@@ -10,8 +10,7 @@ class Problem:
     """One thing that is wrong or not covered.
 
     A blocking problem makes `Accepted` false and keeps the last good plan running. One that does not block
-    is told in a condition while the service runs: NotImplemented in `Accepted`, PlanNotCovered and
-    ContextClamped in `Planned`.
+    is told in a condition while the service runs: PlanNotCovered in `Planned`, any other in `Accepted`.
     """
 
     reason: Reason

@@ -43,10 +43,12 @@ class Reason(StrEnum):
     CACHE_NOT_SHAREABLE = "CacheNotShareable"
     QUOTA_EXCEEDED = "QuotaExceeded"
     WRITE_FORBIDDEN = "WriteForbidden"
+    UNKNOWN_REVISION = "UnknownRevision"
     # Planned
     PLANNED = "Planned"
     CONTEXT_CLAMPED = "ContextClamped"
     PLAN_NOT_COVERED = "PlanNotCovered"
+    PREDICTION_OFF = "PredictionOff"
     NO_USABLE_GPUS = "NoUsableGPUs"
     UNKNOWN_GPU_PRODUCT = "UnknownGPUProduct"
     ILLEGAL_PARALLELISM = "IllegalParallelism"
@@ -59,6 +61,8 @@ class Reason(StrEnum):
     MEMORY_UNKNOWN = "MemoryUnknown"
     SLO_OUT_OF_REACH = "SLOOutOfReach"
     LOAD_TOO_HIGH = "LoadTooHigh"
+    WAITS_FOR_APPROVAL = "WaitsForApproval"
+    REVISION_PINNED = "RevisionPinned"
     # Placed
     PLACED = "Placed"
     NO_ROOM = "NoRoom"
@@ -86,8 +90,23 @@ class Reason(StrEnum):
     HUB_UNAUTHORIZED = "HubUnauthorized"
     POD_CONFIG = "PodConfig"
     PODS_REFUSED = "PodsRefused"
+    NODE_LOST = "NodeLost"
     # SLOMet
     NOT_MEASURED = "NotMeasured"
+    METRICS_UNAVAILABLE = "MetricsUnavailable"
+    ENGINES_NOT_SCRAPED = "EnginesNotScraped"
+
+
+class CalibrationReason(StrEnum):
+    """What is known of a figure of the calibration."""
+
+    AS_PREDICTED = "AsPredicted"
+    ABOVE_PREDICTION = "AbovePrediction"
+    BELOW_PREDICTION = "BelowPrediction"
+    TOO_FEW_REQUESTS = "TooFewRequests"
+    NOT_REPORTED = "NotReported"
+    NOT_PREDICTED = "NotPredicted"
+    NOT_READ = "NotRead"
 
 
 class CandidateReason(StrEnum):
@@ -120,6 +139,34 @@ class CandidateReason(StrEnum):
     SLOWER = "Slower"
     POOL_TOO_SMALL = "PoolTooSmall"
 
+
+CALIBRATION_SENTENCES: Final[Mapping[CalibrationReason, str]] = MappingProxyType(
+    {
+        CalibrationReason.AS_PREDICTED: "The ratio lies within 0.8 and 1.25; nothing to do.",
+        CalibrationReason.ABOVE_PREDICTION: (
+            "More than 1.25 times what the plan predicts at the load that was observed: for TTFT, TPOT and "
+            "Memory the plan promises too much; see the reason PredictionOff."
+        ),
+        CalibrationReason.BELOW_PREDICTION: (
+            "Less than 0.8 times what the plan predicts at the load that was observed: for KVTokens the plan "
+            "promises too much, for the others it is larger than needed; see the reason PredictionOff."
+        ),
+        CalibrationReason.TOO_FEW_REQUESTS: (
+            "Fewer than 50 requests within 15 minutes, which say too little; wait for traffic."
+        ),
+        CalibrationReason.NOT_REPORTED: (
+            "The engines do not report the figure; check that their metrics are scraped whole, and "
+            "engine.version."
+        ),
+        CalibrationReason.NOT_PREDICTED: (
+            "The plan does not predict the figure for this model and GPU; nothing to do."
+        ),
+        CalibrationReason.NOT_READ: (
+            "The metrics cannot be read now; the condition SLOMet says why, and what was known is not shown."
+        ),
+    }
+)
+"""One sentence for each reason of a figure in `status.calibration`."""
 
 CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
     {
@@ -232,7 +279,7 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
         Reason.UNKNOWN_MODEL: (
             "The model is not in the catalogue; put its config.json into a ConfigMap and name it in "
-            "model.config."
+            "model.config. A variant must be in the catalogue."
         ),
         Reason.QUANTIZATION_MISMATCH: (
             "model.quantization contradicts the checkpoint; write the format it has, or name another "
@@ -257,6 +304,9 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The API server forbids what the operator has to write: a right is missing, or an admission "
             "policy is in the way; the message carries its words, and the operator tries again."
         ),
+        Reason.UNKNOWN_REVISION: (
+            "No revision on record has the name in spec.approvedRevision; write one that the message names."
+        ),
         Reason.PLANNED: "A plan was found and is in force; status.plan explains it.",
         Reason.CONTEXT_CLAMPED: (
             "The longest context was lowered to what fits; write the served value into "
@@ -265,6 +315,12 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.PLAN_NOT_COVERED: (
             "The plan is in force, but no measurement covers a part of it, so its reserve is wider; watch "
             "the first start."
+        ),
+        Reason.PREDICTION_OFF: (
+            "The plan is in force and stays, but what is measured differs from what it predicts by more than "
+            "a quarter; look at status.calibration, and change the spec to plan anew: with a calibration "
+            "store the next plan counts with what was measured, without one pin parallelism or set "
+            "scaling.minReplicas."
         ),
         Reason.NO_USABLE_GPUS: (
             "No node of the pool has GPUs that may be used; the message names for each node the label or "
@@ -310,6 +366,12 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.LOAD_TOO_HIGH: (
             "The stated load takes more replicas than pool.maxGPUs or scaling.maxReplicas allow; raise what "
             "the message names, or state less in spec.workload."
+        ),
+        Reason.WAITS_FOR_APPROVAL: (
+            "planPolicy is Manual and nobody has approved this plan; approve it as the message says."
+        ),
+        Reason.REVISION_PINNED: (
+            "spec.approvedRevision keeps another plan in force than the spec leads to; remove it to go on."
         ),
         Reason.PLACED: "All planned replicas have a place; nothing to do.",
         Reason.NO_ROOM: (
@@ -371,7 +433,21 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The API server refuses the pods, for example for a Pod Security level or a LimitRange of the "
             "namespace; the message carries its words."
         ),
-        Reason.NOT_MEASURED: "No latency has been measured yet, so nothing is said of the targets.",
+        Reason.NODE_LOST: (
+            "The node of a replica is gone or not ready, so the replica does not count; bring the node back, "
+            "or delete it if the machine is lost."
+        ),
+        Reason.NOT_MEASURED: (
+            "The percentiles that slo names are not measured yet, so nothing is said of the targets."
+        ),
+        Reason.METRICS_UNAVAILABLE: (
+            "The engines' metrics cannot be read, so nothing that rests on them is known or changed; the "
+            "message says what the source answers: mend it, or the operator's --prometheus options."
+        ),
+        Reason.ENGINES_NOT_SCRAPED: (
+            "Prometheus answers but has no series of this service's pods; check its scrape configuration, "
+            "and the names of its namespace and pod labels in the operator's --prometheus options."
+        ),
     }
 )
 """One sentence for each reason: what it means and what to do next."""

@@ -1,7 +1,7 @@
 """`status`: what the operator decided, what it sees, and why.
 
 Decides the shape of the report. Never holds a live figure that would make the status flicker: figures are
-written on decisions and transitions only.
+written on decisions and transitions, those of the calibration also on a large change.
 """
 
 from typing import Annotated, Literal
@@ -129,6 +129,48 @@ class PlanStatus(ApiModel):
     """Hash of the revision that holds the plan."""
 
 
+class CalibrationFigure(ApiModel):
+    """One measured figure beside what the plan predicts at the load that was observed."""
+
+    name: Literal["KVTokens", "Memory", "TTFT", "TPOT"]
+    """KVTokens: tokens of KV cache of one engine. Memory: GiB of one GPU's budget that are no KV cache, which
+    is weights, activations and overheads. TTFT, TPOT: mean, in milliseconds."""
+    reason: ReasonName
+    """One word from the table of figures' reasons."""
+    ratio: Decimal | None = None
+    """Measured over predicted; absent when it is not known."""
+    measured: Decimal | None = None
+    """What the engines report."""
+    predicted: Decimal | None = None
+    """What the plan predicts."""
+    samples: int = 0
+    """Engines behind KVTokens and Memory, requests behind TTFT and TPOT."""
+
+
+class CalibrationStatus(ApiModel):
+    """What was measured against what the plan predicts.
+
+    Written when a verdict changes, and otherwise on a change of more than 20 % at most every 5 minutes.
+    """
+
+    revision: Short
+    """Hash of the revision whose plan is compared."""
+    source: Short
+    """Where the figures are from: Prometheus, or Pods."""
+    figures: Annotated[list[CalibrationFigure], Field(max_length=8, json_schema_extra=keyed_by("name"))]
+    """One for each figure."""
+    requests_per_minute_per_replica: Decimal | None = None
+    """Observed rate of one replica; absent when too little was served."""
+    input_tokens: int | None = None
+    """Observed mean length of a prompt."""
+    output_tokens: int | None = None
+    """Observed mean length of an answer."""
+    outside: Annotated[list[Short], Field(max_length=8)] | None = None
+    """Figures whose ratio was outside [0.8, 1.25] when it was last known."""
+    measured_at: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When this was written."""
+
+
 class RevisionStatus(ApiModel):
     """A plan that was or is in force."""
 
@@ -144,6 +186,23 @@ class RevisionStatus(ApiModel):
     """Replicas of it that serve now."""
 
 
+class ProposalStatus(ApiModel):
+    """A plan that the spec leads to and that is not in force: it waits for approval, or another is pinned."""
+
+    revision: Short
+    """Hash of the revision that holds it: what to approve."""
+    summary: Short
+    """Its choice in short."""
+    replicas: int
+    """Replicas that it plans."""
+    gpus: int
+    """GPUs of all its replicas."""
+    price_per_hour: Decimal | None = None
+    """Price of all its replicas, in the price list's currency; absent when no price is known."""
+    changes: Annotated[list[Sentence], Field(max_length=32)]
+    """What is different from the plan in force, and whether pods restart."""
+
+
 class LLMServiceStatus(ApiModel):
     """What is true now."""
 
@@ -155,10 +214,14 @@ class LLMServiceStatus(ApiModel):
     """What holds and why; the table of reasons is in docs/reasons.md."""
     plan: PlanStatus | None = None
     """The plan in force."""
+    calibration: CalibrationStatus | None = None
+    """What was measured against what the plan predicts; absent before anything was measured."""
     revisions: (
         Annotated[list[RevisionStatus], Field(max_length=8, json_schema_extra=keyed_by("name"))] | None
     ) = None
     """Plans in force, the newest first."""
+    proposal: ProposalStatus | None = None
+    """What the spec leads to while another plan is in force, or none yet; absent when nothing waits."""
     replicas: int | None = None
     """Replicas that exist, over all revisions."""
     ready_replicas: int | None = None

@@ -55,14 +55,9 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda s: bool(s.scaling and s.scaling.scale_to_zero),
     ),
     (
-        "spec.parallelism.data",
-        "attention data parallelism is not implemented yet; 1 is used",
-        lambda s: bool(s.parallelism and (s.parallelism.data or 1) > 1),
-    ),
-    (
         "spec.planPolicy",
-        "only OnSpecChange is implemented; a plan follows each change of the spec",
-        lambda s: s.plan_policy not in {None, "OnSpecChange"},
+        "Auto is not implemented yet and does as OnSpecChange; a plan follows each change of the spec",
+        lambda s: s.plan_policy == "Auto",
     ),
     (
         "spec.rollout.strategy",

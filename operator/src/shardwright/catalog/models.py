@@ -37,6 +37,14 @@ def unknown_model_message(model_id: str) -> str:
     return f"{model_id} is not in the catalogue: give its config.json{hint}"
 
 
+def unknown_variant_message(variant_id: str) -> str:
+    """Say of a variant without an architecture that it is left out, and which ids exist: it has no config."""
+    missing = incomplete_models().get(variant_id)
+    why = f"known by name only ({missing})" if missing is not None else "not in the catalogue"
+    near = get_close_matches(variant_id, load_models(), n=3, cutoff=0.0)
+    return f"{variant_id} is {why}, so it is not considered: name one that is, such as {', '.join(near)}"
+
+
 @lru_cache(maxsize=1)
 def _catalogue() -> tuple[Mapping[str, ModelArchitecture], Mapping[str, str]]:
     return parse_models(read_data("models.json"))

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from shardwright.catalog.errors import CatalogError
-from shardwright.cli.estimate_latency import latency, latency_json, latency_lines, no_latency_json
+from shardwright.cli.estimate_latency import Latency, latency, latency_json, latency_lines, no_latency_json
 from shardwright.cli.estimate_load import LOAD_OPTIONS, NVLINK, PCIE
 from shardwright.cli.estimate_options import OPTION_NAMES, Question, from_mapping, named_values, question
 from shardwright.cli.option_values import OptionError, UnknownMemoryError
+from shardwright.cli.second_opinion import SOURCE, SecondOpinion
 from shardwright.planner.memory import estimate
 from shardwright.planner.types import MemoryEstimate, Verdict
 
@@ -81,13 +82,24 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--interconnect", metavar="LINK", help=f"{NVLINK} or {PCIE}, where the product leaves it open"
     )
+    group.add_argument(
+        "--second-opinion", nargs="?", const=sys.executable, metavar="PYTHON",
+        help=f"ask {SOURCE} for the TPOT too (pip install 'shardwright[aic]'), in another Python when given",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer one question or a file of them; return the exit code."""
+    if args.second_opinion is None:
+        return _run(args, None)
+    with SecondOpinion(args.second_opinion) as other:
+        return _run(args, other)
+
+
+def _run(args: argparse.Namespace, other: SecondOpinion | None) -> int:
     given = {name: getattr(args, name) for name in OPTION_NAMES}
     if args.batch is not None:
-        return _batch(args.batch, {name: value for name, value in given.items() if value is not None})
+        return _batch(args.batch, {name: value for name, value in given.items() if value is not None}, other)
     loaded = any(given[name] is not None for name in LOAD_OPTIONS)
     try:
         asked = question(from_mapping(given))
@@ -98,11 +110,15 @@ def run(args: argparse.Namespace) -> int:
         print(f"shardwright estimate: {error}", file=sys.stderr)
         return BAD_INPUT
     answer = estimate(asked.request)
-    print(json.dumps(_json(asked, answer), indent=2) if args.output == "json" else _text(asked, answer))
+    speed = latency(asked, answer, other)
+    if args.output == "json":
+        print(json.dumps(_json(asked, answer, speed), indent=2))
+    else:
+        print(_text(asked, answer, speed))
     return _CODES[answer.verdict]
 
 
-def _batch(path: str, common: Mapping[str, object]) -> int:
+def _batch(path: str, common: Mapping[str, object], other: SecondOpinion | None) -> int:
     """One answer for each line; options of the command line apply where a line does not say otherwise."""
     try:
         lines = sys.stdin if path == "-" else Path(path).read_text(encoding="utf-8").splitlines()
@@ -110,19 +126,23 @@ def _batch(path: str, common: Mapping[str, object]) -> int:
         print(f"shardwright estimate: batch: cannot read {path}: {error}", file=sys.stderr)
         return BAD_INPUT
     codes = set()
-    for code, answer in _answers(lines, common):
+    for code, answer in _answers(lines, common, other):
         codes.add(code)
         print(json.dumps(answer))
     return next((code for code in (BAD_INPUT, UNKNOWN, DOES_NOT) if code in codes), FITS)
 
 
-def _answers(lines: Iterable[str], common: Mapping[str, object]) -> Iterator[tuple[int, dict[str, object]]]:
+def _answers(
+    lines: Iterable[str], common: Mapping[str, object], other: SecondOpinion | None
+) -> Iterator[tuple[int, dict[str, object]]]:
     for line in lines:
         if line.strip():
-            yield _answer(line, common)
+            yield _answer(line, common, other)
 
 
-def _answer(line: str, common: Mapping[str, object]) -> tuple[int, dict[str, object]]:
+def _answer(
+    line: str, common: Mapping[str, object], other: SecondOpinion | None
+) -> tuple[int, dict[str, object]]:
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -139,7 +159,7 @@ def _answer(line: str, common: Mapping[str, object]) -> tuple[int, dict[str, obj
     except (OptionError, CatalogError) as error:
         return BAD_INPUT, {**echo, **_refused(str(error), loaded=_loaded(merged))}
     answer = estimate(asked.request)
-    return _CODES[answer.verdict], {**echo, **_json(asked, answer)}
+    return _CODES[answer.verdict], {**echo, **_json(asked, answer, latency(asked, answer, other))}
 
 
 def _merged(common: Mapping[str, object], line: Mapping[str, object]) -> dict[str, object]:
@@ -153,8 +173,7 @@ def _loaded(options: Mapping[str, object]) -> bool:
     return any(name in options for name in LOAD_OPTIONS)
 
 
-def _json(asked: Question, answer: MemoryEstimate) -> dict[str, object]:
-    speed = latency(asked, answer)
+def _json(asked: Question, answer: MemoryEstimate, speed: Latency | None) -> dict[str, object]:
     added = {} if speed is None else latency_json(speed)
     if answer.verdict is Verdict.UNKNOWN:
         return {**_unknown(answer.coverage), "notes": [*asked.notes], **added}
@@ -193,10 +212,9 @@ def _print_unknown(reason: str, output: str, *, loaded: bool) -> None:
     print(json.dumps(_unknown(reason, loaded=loaded), indent=2) if output == "json" else sentence)
 
 
-def _text(asked: Question, answer: MemoryEstimate) -> str:
+def _text(asked: Question, answer: MemoryEstimate, speed: Latency | None) -> str:
     request = asked.request
     head = f"{request.architecture.model_id} on {request.gpu.label} {request.parallelism}"
-    speed = latency(asked, answer)
     added = [] if speed is None else latency_lines(speed)
     if answer.verdict is Verdict.UNKNOWN:
         return "\n".join([head, f"{_SENTENCES[Verdict.UNKNOWN]} {answer.coverage}.", *added])

@@ -10,8 +10,11 @@ from math import floor, isfinite, log10
 from shardwright.catalog.types import NumberFormat
 from shardwright.cli.estimate_load import Load, link, performance_request
 from shardwright.cli.estimate_options import Question
+from shardwright.cli.second_opinion import SOURCE, NoOpinionError, SecondOpinion
+from shardwright.planner.performance.agreement import Agreement, compare
 from shardwright.planner.performance.predict import predict
-from shardwright.planner.performance.types import PerformanceRequest, Prediction, TPOTTerms, TTFTTerms
+from shardwright.planner.performance.terms import Named, tpot_terms, ttft_terms
+from shardwright.planner.performance.types import PerformanceRequest, Prediction
 from shardwright.planner.performance.work import MissingFactError
 from shardwright.planner.types import MemoryEstimate, Verdict
 
@@ -37,10 +40,12 @@ class Latency:
     found: Prediction | None
     reason: str = ""
     notes: tuple[str, ...] = ()
+    second: Agreement | str | None = None
+    """What another model says of the TPOT, or why it says nothing; None: not asked."""
 
 
-def latency(asked: Question, answer: MemoryEstimate) -> Latency | None:
-    """Return the latency of what memory allows; None when no load was given."""
+def latency(asked: Question, answer: MemoryEstimate, other: SecondOpinion | None = None) -> Latency | None:
+    """Return the latency of what memory allows; None when no load was given. `other` is asked as well."""
     load = asked.load
     if load is None:
         return None
@@ -59,22 +64,58 @@ def latency(asked: Question, answer: MemoryEstimate) -> Latency | None:
         EAGER if asked.request.limits.enforce_eager else "",
         _saturation(request, found) if found.saturated else "",
     )
-    return Latency(load, found, notes=tuple(note for note in notes if note))
+    second = None if other is None else _second(other, request, found)
+    return Latency(load, found, notes=tuple(note for note in notes if note), second=second)
+
+
+def _second(other: SecondOpinion, request: PerformanceRequest, found: Prediction) -> Agreement | str:
+    running = found.running if request.concurrency is None else request.concurrency
+    try:
+        return compare(found.tpot_ms, other.tpot_ms(request, running), found.band)
+    except NoOpinionError as error:
+        return str(error)
+
+
+def _second_json(second: Agreement | str | None) -> dict[str, object]:
+    if second is None:
+        return {}
+    if isinstance(second, str):
+        return {"secondOpinion": {"source": SOURCE, "reason": second}}
+    return {
+        "secondOpinion": {
+            "source": SOURCE,
+            "verdict": str(second.verdict),
+            "tpotRatio": round(second.ratio, 4),
+            "tpotErrorBand": {"low": round(second.band.low, 3), "high": round(second.band.high, 3)},
+            "reason": None,
+        }
+    }
+
+
+def _second_lines(second: Agreement | str | None) -> list[str]:
+    if second is None:
+        return []
+    if isinstance(second, str):
+        return [f"Second opinion: none from {SOURCE}: {second}."]
+    band = second.band
+    return [f"Second opinion: {SOURCE} says {second.sentence}: x{band.low:.2f} to x{band.high:.2f} (TPOT)."]
 
 
 def latency_json(answer: Latency) -> dict[str, object]:
     """Return the keys that a load adds; null where there is no figure, and `latencyReason` says why."""
-    found, said = answer.found, {"latencyReason": answer.reason or None, "latencyNotes": [*answer.notes]}
+    found = answer.found
+    said: dict[str, object] = {"latencyReason": answer.reason or None, "latencyNotes": [*answer.notes]}
     if found is None:
         return {**dict.fromkeys(KEYS), **said}
+    said |= _second_json(answer.second)
     tails, band = found.tails, found.band
     return {
         "ttftMs": _number(found.ttft_ms),
         "tpotMs": _number(found.tpot_ms),
         "outputTokensPerSecond": _number(found.output_tokens_per_s, 3),
         "requestsPerSecond": _number(found.requests_per_s, 6),
-        "ttftTermsMs": {name: _number(ms) for name, ms, _ in _ttft_terms(found.ttft)},
-        "tpotTermsMs": {name: _number(ms) for name, ms, _ in _tpot_terms(found.tpot)},
+        "ttftTermsMs": {name: _number(ms) for name, ms, _ in ttft_terms(found.ttft)},
+        "tpotTermsMs": {name: _number(ms) for name, ms, _ in tpot_terms(found.tpot)},
         "ttftP95Ms": _number(tails.ttft_p95_ms),
         "ttftP99Ms": _number(tails.ttft_p99_ms),
         "tpotP95Ms": _number(tails.tpot_p95_ms),
@@ -115,13 +156,14 @@ def latency_lines(answer: Latency) -> list[str]:
         "",
         f"Load: {load}: TTFT {_ms(found.ttft_ms)}, TPOT {_ms(found.tpot_ms)}, {served}.",
         "",
-        *_table("TTFT", found.ttft_ms, _ttft_terms(found.ttft)),
+        *_table("TTFT", found.ttft_ms, ttft_terms(found.ttft)),
         "",
-        *_table("TPOT", found.tpot_ms, _tpot_terms(found.tpot)),
+        *_table("TPOT", found.tpot_ms, tpot_terms(found.tpot)),
         "",
         f"Tails{mark}: {ttft_tail}; {tpot_tail}.",
         f"Running: {found.running:.1f} requests at once, {busy}.",
         f"Error band: x{band.low:g} to x{band.high:g}{covered}, {band.phrase}.",
+        *_second_lines(answer.second),
         *(f"Note: {note}" for note in answer.notes),
     ]
 
@@ -167,32 +209,7 @@ def _floor(value: float) -> str:
     return f"{floor(value / step) * step:.3g}"
 
 
-def _ttft_terms(terms: TTFTTerms) -> tuple[tuple[str, float, str], ...]:
-    return (
-        ("request", terms.request_ms, "HTTP, tokenisation, scheduling."),
-        ("weights", terms.weights_ms, "Reading the weights, once for each chunk of the prompt."),
-        ("compute", terms.compute_ms, "What multiplying the prompt takes beyond that."),
-        ("attention", terms.attention_ms, "Each token of the prompt with those before it."),
-        ("communication", terms.communication_ms, "Between tensor ranks and pipeline stages."),
-        ("launch", terms.launch_ms, "Starting kernels, routing experts."),
-        ("step", terms.step_ms, "Waiting for the step under way and the decode steps of others."),
-        ("queue", terms.queue_ms, "Prefills of other requests before this one."),
-        ("slots", terms.slots_ms, "Waiting for a running request to end, when no more fit."),
-    )
-
-
-def _tpot_terms(terms: TPOTTerms) -> tuple[tuple[str, float, str], ...]:
-    return (
-        ("weights", terms.weights_ms, "Reading the weights once."),
-        ("compute", terms.compute_ms, "What multiplying takes beyond that."),
-        ("kv", terms.kv_ms, "Reading the KV cache of all running requests."),
-        ("communication", terms.communication_ms, "Between tensor ranks and pipeline stages."),
-        ("launch", terms.launch_ms, "Starting kernels, routing experts, sampling."),
-        ("interference", terms.interference_ms, "Prefills of others, spread over the output tokens."),
-    )
-
-
-def _table(name: str, total_ms: float, terms: tuple[tuple[str, float, str], ...]) -> list[str]:
+def _table(name: str, total_ms: float, terms: Named) -> list[str]:
     shown = [(_TERMS.get(term, term.capitalize()), ms, why) for term, ms, why in terms if ms >= SHOWN_MS]
     head = f"  {name:<{TERM_WIDTH + 2}}  {_ms(total_ms):>12}  Median, the sum of:"
     return [head, *(f"    {term:<{TERM_WIDTH}}  {_ms(ms):>12}  {why}" for term, ms, why in shown)]

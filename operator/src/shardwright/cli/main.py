@@ -14,6 +14,9 @@ from typing import Protocol, cast
 COMMANDS = {
     "estimate": "will this model start on this GPU, and with how much KV cache?",
     "plan": "the operator's own decision for an LLMService, offline or against a cluster",
+    "explain": "why the decision is what it is: text, JSON or a page with pictures",
+    "approve": "put a plan in force that waits",
+    "rollback": "put an earlier revision in force again",
     "crds": "print the CustomResourceDefinition",
     "run": "run the operator",
 }

@@ -3,6 +3,7 @@
 Decides which spellings of a number, a text or a switch count. Never knows what an option is for.
 """
 
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
 
 from shardwright.catalog.fields import kind
@@ -77,3 +78,11 @@ def _parsed(value: object) -> float | None:
         return float(str(value))
     except ValueError:
         return None
+
+
+def namespaced(text: str) -> tuple[str, str]:
+    """Read NAMESPACE/NAME. Raises ArgumentTypeError."""
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise ArgumentTypeError(f"{text!r}: write NAMESPACE/NAME")
+    return namespace, name

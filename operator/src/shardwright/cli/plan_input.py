@@ -16,7 +16,7 @@ from shardwright.api.llmservice import API_VERSION, KIND, LLMService, LLMService
 from shardwright.api.parse import InvalidSpec, parse_service
 from shardwright.catalog.config import architecture_from_config
 from shardwright.catalog.errors import CatalogError
-from shardwright.catalog.models import load_models, unknown_model_message
+from shardwright.catalog.models import load_models, unknown_model_message, unknown_variant_message
 from shardwright.catalog.types import ModelArchitecture
 from shardwright.planner.types import ModelChoice
 from shardwright.topology.facts import node_facts, pod_facts
@@ -85,7 +85,7 @@ def _with_models(service: LLMService, config_maps: Sequence[Raw]) -> Inputs:
                 ModelChoice(model_id=variant.id, revision=variant.revision, architecture=known[variant.id])
             )
         else:
-            notes.append(f"spec.model.variants[{index}].id: {unknown_model_message(variant.id)}")
+            notes.append(f"spec.model.variants[{index}].id: {unknown_variant_message(variant.id)}")
     return Inputs(service=service, models=tuple(choices), notes=tuple(notes))
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import load_incluster_config, load_kube_config
+from kubernetes.aio.config import list_kube_config_contexts, load_incluster_config, load_kube_config
 
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _MEMORY_FILES = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 -- the loader makes 0600 files
 
 
@@ -28,6 +29,18 @@ class Source:
     def in_cluster(self) -> bool:
         """Whether the pod's service account is used."""
         return not self.kubeconfig and not self.context and "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def namespace_of(source: Source) -> str:
+    """Return the namespace that a command means which names none: the context's, as kubectl has it.
+
+    Raises kubernetes' ConfigException as loading does.
+    """
+    if source.in_cluster:
+        return _OWN_NAMESPACE.read_text(encoding="utf-8").strip() if _OWN_NAMESPACE.exists() else "default"
+    contexts, current = list_kube_config_contexts(source.kubeconfig)  # type: ignore[no-untyped-call]
+    chosen = next((c for c in contexts if c["name"] == source.context), current)
+    return str((chosen or {}).get("context", {}).get("namespace") or "default")
 
 
 class Credentials:

@@ -15,7 +15,7 @@ from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
-from shardwright.api.status import Condition
+from shardwright.api.status import CalibrationStatus, Condition
 from shardwright.cluster.drift import digest, editors_of_pods, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
@@ -113,7 +113,10 @@ class StatusFacts(NamedTuple):
     plan_revision: str = ""
     plan_replicas: int = 0
     """Replicas that were wanted when it was written."""
+    proposal_revision: str = ""
+    """The revision that the spec leads to, when that is not the one in force."""
     conditions: tuple[Condition, ...] = ()
+    calibration: CalibrationStatus | None = None
 
     def holds(self, kind: str) -> bool:
         """Whether a condition is True."""
@@ -205,7 +208,9 @@ def status_facts(status: JsonObject) -> StatusFacts:
         observed_generation=status.get("observedGeneration", -1),
         plan_revision=(status.get("plan") or {}).get("revision", ""),
         plan_replicas=(status.get("plan") or {}).get("replicas", 0),
+        proposal_revision=(status.get("proposal") or {}).get("revision", ""),
         conditions=read_conditions(status),
+        calibration=read_calibration(status),
     )
 
 
@@ -218,6 +223,17 @@ def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
         except ValidationError:
             continue
     return tuple(found)
+
+
+def read_calibration(status: JsonObject) -> CalibrationStatus | None:
+    """Read the calibration of a status; None when there is none, or none that can be read."""
+    raw = status.get("calibration")
+    if not raw:
+        return None
+    try:
+        return CalibrationStatus.model_validate(raw)
+    except ValidationError:
+        return None
 
 
 def seconds(timestamp: str | None) -> float:

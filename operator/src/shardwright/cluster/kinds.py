@@ -60,4 +60,5 @@ LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 def kind_of(obj: dict[str, object]) -> Kind:
     """Look up the kind of a rendered child. Raises KeyError for a kind that the operator does not make."""
-    return BY_KIND[str(obj["kind"])]
+    kind = str(obj["kind"])
+    return CONFIG_MAP if kind == CONFIG_MAP.kind else BY_KIND[kind]

@@ -84,6 +84,7 @@ class _ContainerStatus(TypedDict, total=False):
 
 class _PodStatus(TypedDict, total=False):
     phase: str
+    podIP: str
     nominatedNodeName: str
     conditions: list[_Condition]
     containerStatuses: list[_ContainerStatus]

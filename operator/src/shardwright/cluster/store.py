@@ -28,6 +28,8 @@ from shardwright.topology.types import NodeFacts, PodFacts
 
 _NO_CHILDREN: Final[Mapping[tuple[str, str], ChildFacts]] = MappingProxyType({})
 _NO_PODS: Final[Mapping[str, PodFacts]] = MappingProxyType({})
+_ENDED: Final = 4096
+"""More children than go while an answer is on its way."""
 Key = tuple[str, str]
 Inner = TypeVar("Inner")
 Value = TypeVar("Value")
@@ -72,9 +74,13 @@ class Store:
         self.children: dict[ChildKey, ChildFacts] = {}
         self.autoscalers: dict[Key, AutoscalerFacts] = {}
         self.listener: Listener | None = None
+        self.nodes_watched = True
+        """False: `nodes` are as somebody declared them, and nothing tells when one is lost."""
         self._children_of: defaultdict[ServiceKey, dict[tuple[str, str], ChildFacts]] = defaultdict(dict)
         self._pods_of: defaultdict[ServiceKey, dict[str, PodFacts]] = defaultdict(dict)
         self._node_versions: dict[str, str] = {}
+        self._ended: dict[str, None] = {}
+        """uids of children that went lately."""
 
     def children_of(self, key: ServiceKey) -> Mapping[tuple[str, str], ChildFacts]:
         """Children labelled with a service, by (kind, name)."""
@@ -83,6 +89,13 @@ class Store:
     def pods_of(self, key: ServiceKey) -> Mapping[str, PodFacts]:
         """Own pods of a service, by name."""
         return self._pods_of.get(key, _NO_PODS)
+
+    def reachable(self, pod: PodFacts) -> bool:
+        """Whether the node of a pod is there and ready. Its own status says so only a minute later."""
+        if not self.nodes_watched:
+            return True
+        node = self.nodes.get(pod.node)
+        return node is not None and node.ready
 
     def autoscalers_at(self, namespace: str, kind: str, names: set[str]) -> tuple[str, ...]:
         """Names of autoscalers aimed at one of `names`, sorted."""
@@ -172,7 +185,7 @@ class Store:
             return
         self.pods[key] = facts
         if before is not None and before.owner and before.owner != facts.owner:
-            self._pods_of[ServiceKey((before.namespace, before.owner))].pop(before.name, None)
+            _drop(self._pods_of, ServiceKey((before.namespace, before.owner)), before.name)
         if facts.owner:
             self._pods_of[ServiceKey((facts.namespace, facts.owner))][facts.name] = facts
         if self.listener is not None:
@@ -212,12 +225,22 @@ class Store:
         ):
             return
         after = child_facts(obj, before)
-        self.hold_child(after)
+        self._ended.pop(after.uid, None)
+        self._keep_child(after)
         if self.listener is not None:
             self.listener.child_changed(before, after)
 
     def hold_child(self, after: ChildFacts) -> None:
-        """Take a child as we have just written it, without telling the listener."""
+        """Take a child as we have just written it, without telling the listener.
+
+        The answer to a write may come after the watch has told what became of the child: then it is old.
+        """
+        before = self.children.get(after.child_key)
+        known = before.resource_version if before is not None and before.uid == after.uid else ""
+        if after.uid not in self._ended and not (known and _newer(known, after.resource_version)):
+            self._keep_child(after)
+
+    def _keep_child(self, after: ChildFacts) -> None:
         before = self.children.get(after.child_key)
         self.children[after.child_key] = after
         if before is not None and before.service != after.service:
@@ -229,6 +252,9 @@ class Store:
         before = self.children.pop((kind, *key), None)
         if before is None:
             return
+        self._ended[before.uid] = None
+        if len(self._ended) > _ENDED:
+            del self._ended[next(iter(self._ended))]
         _drop(self._children_of, before.key, (before.kind, before.name))
         if self.listener is not None:
             self.listener.child_changed(before, None)

@@ -57,7 +57,8 @@ class Transport(Protocol):
         cost one turn of the loop.
 
         A status of 400 or above gives one Response with the whole body. Raises Transient when the stream
-        breaks or stays silent for `inactivity_s`; ends quietly when the server ends it.
+        breaks, or does not begin within `inactivity_s`. Ends quietly when the server ends it, and after so
+        much silence: only another request can tell whether there is nothing to say or nobody to say it.
         """
         ...
 
@@ -180,14 +181,17 @@ class AiohttpTransport:
     ) -> AsyncIterator[Response]:
         """See Transport.stream."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
+        token = await self._credentials.authorization()
         try:
-            async with self._session.get(
-                URL(self._base + target, encoded=True),
-                headers=_fields(await self._credentials.authorization(), accept),
-                timeout=timeout,
-                proxy=self._credentials.proxy,
-                server_hostname=self._credentials.tls_server_name,
-            ) as response:
+            async with asyncio.timeout(inactivity_s):
+                begun = await self._session.get(
+                    URL(self._base + target, encoded=True),
+                    headers=_fields(token, accept),
+                    timeout=timeout,
+                    proxy=self._credentials.proxy,
+                    server_hostname=self._credentials.tls_server_name,
+                )
+            async with begun as response:
                 if response.status >= 400:
                     if response.status == 401:
                         await self._credentials.reload()
@@ -223,12 +227,14 @@ async def _lines(
     """
     loop = asyncio.get_running_loop()
     heard = loop.time()
+    silent = False
 
     timer: asyncio.TimerHandle
 
     def look() -> None:
-        nonlocal timer
+        nonlocal timer, silent
         if loop.time() - heard > inactivity_s:
+            silent = True
             response.close()
         else:
             timer = loop.call_later(inactivity_s / 4, look)
@@ -245,6 +251,9 @@ async def _lines(
             else:
                 rest += tail
             await _gather(response, gather_s)
+    except aiohttp.ClientError:
+        if not silent:
+            raise
     finally:
         timer.cancel()
 

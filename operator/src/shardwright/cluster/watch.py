@@ -22,8 +22,10 @@ _LOG = logging.getLogger(__name__)
 SERVER_TIMEOUT_S: Final = 540
 """How long a watch lasts before the server ends it: an idle watch costs one request in 10 minutes."""
 INACTIVITY_S: Final = 100.0
-"""A silent connection is dead: the API server sends a bookmark about once a minute (bookmarkFrequency in
-the cacher of k8s.io/apiserver, with a jitter of a quarter)."""
+"""A connection that is silent for so long is asked for again where it was. The API server sends a bookmark
+about once a minute (bookmarkFrequency in the cacher of k8s.io/apiserver, with a jitter of a quarter), but
+none while its cache has seen no event of the kind: then silence is no fault, and a new request costs no
+list."""
 HEARTBEAT_LIMIT_S: Final = 240.0
 """A watch without a sign of life for this long is dead. During an outage each new attempt is one."""
 TOO_MANY_REQUESTS: Final = 429
@@ -165,6 +167,7 @@ class Watch:
             for event in together:
                 self._take(event["type"], event["object"])
         self._beat()
+        self._failures = 0
 
     def _take(self, event_type: str, obj: JsonObject) -> None:
         if event_type == "ERROR":

@@ -8,8 +8,9 @@ responsive: a long batch yields.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from shardwright.api.llmservice import LLMService, ServiceKey
@@ -19,12 +20,14 @@ from shardwright.cluster.errors import ClusterError, Transient
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Applier
+from shardwright.controller.approvals import govern
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.planning import Planning, Proposal, outcome, revisions_of, wanted_replicas
-from shardwright.controller.references import References, Resolved
+from shardwright.controller.references import References, Resolved, unknown_variants
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import NoPlan
 from shardwright.render import overlay
+from shardwright.render.approval import in_force
 from shardwright.render.revision import RevisionError
 
 _LOG = logging.getLogger(__name__)
@@ -35,6 +38,26 @@ CHECKS_AT_ONCE: Final = 16
 CHECK_TIMEOUT_S: Final = 5.0
 CENSUS_FROM: Final = 5
 """New services in a namespace from which on its names are listed."""
+FRESH_S: Final = 1.0
+"""How long a failure of somebody else's batch counts as an attempt of one's own."""
+
+
+@dataclass(slots=True)
+class _Case:
+    """A service of a batch."""
+
+    entry: ServiceEntry
+    """As it was checked."""
+    kept: ChildFacts | None = None
+    """The revision that it runs already; then its models were not looked up."""
+    resolved: Resolved = field(default_factory=Resolved)
+    error: Exception | None = None
+    """Why it could not be decided."""
+
+    @property
+    def rank(self) -> tuple[int, float, ServiceKey]:
+        """Order of deciding."""
+        return -self.resolved.priority, self.entry.created_s, self.entry.key
 
 
 @dataclass(slots=True)
@@ -49,40 +72,53 @@ class Admission:
     metrics: Exposition
     clock: Callable[[], float]
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _deciding: set[ServiceKey] = field(default_factory=set)
+    _deciding: frozenset[ServiceKey] = frozenset()
     """The batch in hand."""
-    _failed: dict[ServiceKey, Exception] = field(default_factory=dict)
+    _failed: dict[ServiceKey, tuple[float, Exception]] = field(default_factory=dict)
+    """Why, and when, deciding a service failed, until its own worker is told."""
 
     async def ensure(self, key: ServiceKey) -> None:
-        """Return when `key` is decided for what is known now.
+        """Return when `key` is decided for what is known now, or is not to be decided at all.
 
         Raises ClusterError when its own references could not be checked, and whatever deciding it raised.
         """
-        while key in self.dispatch.undecided or key in self._deciding:
+        while self._open(key):
+            failed_at, error = self._failed.pop(key, (0.0, None))
+            if error is not None and self.clock() - failed_at < FRESH_S:
+                raise error
             async with self._lock:
-                if key in self.dispatch.undecided:
+                if self._open(key) and key not in self._failed:
+                    self.dispatch.undecided.add(key)
                     await self._batch()
-        error = self._failed.pop(key, None)
-        if error is not None:
-            self.dispatch.undecided.add(key)
-            raise error
+        self._failed.pop(key, None)
+
+    def _open(self, key: ServiceKey) -> bool:
+        """Whether a service has to be decided before it is worked on.
+
+        What is decided for another generation is open whoever forgot to say so.
+        """
+        entry = self.store.services.get(key)
+        if entry is None or entry.deleting:
+            return False
+        proposal = self.planning.proposals.get(key)
+        stale = proposal is None or proposal.generation != entry.generation
+        return stale or key in self.dispatch.undecided or key in self._deciding
 
     async def _batch(self) -> None:
-        batch = [self.store.services[k] for k in self.dispatch.undecided if k in self.store.services]
-        self._deciding = {entry.key for entry in batch}
-        self.dispatch.undecided.clear()  # whoever changes from here on is decided again
+        """Decide all that is undecided. Each leaves `undecided` in the very step that decides it."""
+        found = (self.store.services.get(key) for key in self.dispatch.undecided)
+        batch = [_Case(entry) for entry in found if entry is not None and not entry.deleting]
+        self._deciding = frozenset(case.entry.key for case in batch)
         try:
-            resolved = await self._check(batch)
-            ranked = sorted(batch, key=lambda e: (-resolved[e.key].priority, e.created_s, e.key))
-            await self._decide(ranked, resolved)
-            await self._count_names(batch)
-        except BaseException:
-            self.dispatch.undecided.update(self._deciding)
-            raise
+            await self._check(batch)
+            await self._decide(sorted(batch, key=lambda case: case.rank))
+            await self._count_names(case.entry for case in batch)
         finally:
-            self._deciding = set()
+            self._deciding = frozenset()
+            now = self.clock()
+            self._failed |= {case.entry.key: (now, case.error) for case in batch if case.error is not None}
 
-    async def _count_names(self, batch: list[ServiceEntry]) -> None:
+    async def _count_names(self, batch: Iterable[ServiceEntry]) -> None:
         """Where many services are new, one list of names is cheaper than a look at each."""
         new = Counter(
             entry.key.namespace for entry in batch if not self.store.children_of(entry.key) and entry.service
@@ -92,46 +128,45 @@ class Admission:
         except ClusterError as error:
             _LOG.debug("no census, each name is looked at error=%s", error)
 
-    async def _check(self, batch: list[ServiceEntry]) -> dict[ServiceKey, Resolved]:
+    async def _check(self, batch: list[_Case]) -> None:
         """Check the references of those that may need a new plan, at most some at once."""
         gate = asyncio.Semaphore(CHECKS_AT_ONCE)
-        resolved = {entry.key: Resolved() for entry in batch}
 
-        async def check(entry: ServiceEntry, service: LLMService) -> None:
+        async def check(case: _Case, service: LLMService) -> None:
             async with gate:
                 try:
-                    resolved[entry.key] = await asyncio.wait_for(
-                        self._resolve(entry, service), CHECK_TIMEOUT_S
-                    )
+                    await asyncio.wait_for(self._resolve(case, service), CHECK_TIMEOUT_S)
                 except ClusterError as error:
-                    self._failed[entry.key] = error
+                    case.error = error
                 except TimeoutError:
-                    self._failed[entry.key] = Transient("checking references took too long")
+                    case.error = Transient("checking references took too long")
 
-        await asyncio.gather(
-            *(check(e, e.service) for e in batch if e.service is not None and not e.deleting)
-        )
-        return resolved
+        await asyncio.gather(*(check(c, c.entry.service) for c in batch if c.entry.service is not None))
 
-    async def _resolve(self, entry: ServiceEntry, service: LLMService) -> Resolved:
-        if self._kept(entry, service) is not None:
-            return Resolved(
-                problems=await self.references.unshareable(entry.key, service.spec),
+    async def _resolve(self, case: _Case, service: LLMService) -> None:
+        case.kept = self._kept(case.entry, service)
+        if case.kept is None:
+            case.resolved = await self.references.resolve(case.entry.key, service.spec)
+        else:
+            case.resolved = Resolved(
+                problems=await self.references.unshareable(case.entry.key, service.spec),
                 priority=await self.references.priority(service.spec.pool.priority_class_name),
             )
-        return await self.references.resolve(entry.key, service.spec)
 
-    async def _decide(self, ranked: list[ServiceEntry], resolved: dict[ServiceKey, Resolved]) -> None:
+    async def _decide(self, ranked: list[_Case]) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + SLICE_S
-        for entry in ranked:
-            if entry.key in self._failed or self.store.services.get(entry.key) is not entry:
-                continue
+        for case in ranked:
+            entry = self._unchanged(case.entry)
+            if entry is None or case.error is not None:
+                continue  # it is gone, or stays undecided
             with self.metrics.cpu("decide"):
                 try:
-                    self._decide_one(entry, resolved[entry.key])
+                    self._decide_one(entry, case)
                 except Exception as error:  # noqa: BLE001 -- raised to its own service; the others go on
-                    self._failed[entry.key] = error
+                    case.error = error
+                else:
+                    self.dispatch.undecided.discard(entry.key)
             if loop.time() > until:
                 await asyncio.sleep(0)
                 until = loop.time() + SLICE_S
@@ -139,15 +174,24 @@ class Admission:
             self.planning.ledger.settle(self.clock())
             self.dispatch.wake_changed()
 
-    def _decide_one(self, entry: ServiceEntry, resolved: Resolved) -> None:
+    def _unchanged(self, checked: ServiceEntry) -> ServiceEntry | None:
+        """Return a service as it is now, None when what was checked no longer is what it asks for."""
+        entry = self.store.services.get(checked.key)
+        if entry is None or entry.deleting:
+            return None
+        same = entry.uid, entry.generation, entry.spec_digest
+        return entry if same == (checked.uid, checked.generation, checked.spec_digest) else None
+
+    def _decide_one(self, entry: ServiceEntry, case: _Case) -> None:
         service = entry.service
         if service is None:
             self.planning.proposals[entry.key] = Proposal(
                 generation=entry.generation, problems=entry.problems
             )
             return
-        proposal = self._propose(entry, service, resolved)
-        proposal.priority = resolved.priority
+        revisions = revisions_of(self.store.children_of(entry.key), entry.uid)
+        proposal = govern(self.planning, entry, service, self._propose(entry, service, case), revisions)
+        proposal.priority = case.resolved.priority
         before = self.planning.proposals.get(entry.key)
         if before is not None and before.target and before.target != proposal.target:
             self.planning.ledger.release((entry.key[0], entry.key[1]), before.target)
@@ -163,19 +207,13 @@ class Admission:
         replicas = wanted_replicas(entry, service, proposal, children)
         self.planning.ledger.submit(self.planning.claim_of(entry, service, proposal, replicas))
 
-    def _propose(self, entry: ServiceEntry, service: LLMService, resolved: Resolved) -> Proposal:
-        kept = self._kept(entry, service)
-        problems = (*unimplemented(service.spec), *overlay.check(service.spec), *resolved.problems)
-        if kept is not None:
-            try:
-                proposal = self.planning.propose_kept(entry, service, kept, problems)
-            except RevisionError as error:
-                _LOG.warning(
-                    "revision unreadable service=%s revision=%s error=%s", entry.key, kept.name, error
-                )
-            else:
-                self.metrics.planned("Kept")
-                return proposal
+    def _propose(self, entry: ServiceEntry, service: LLMService, case: _Case) -> Proposal:
+        resolved = case.resolved
+        found = unimplemented(service.spec), unknown_variants(service.spec), overlay.check(service.spec)
+        problems = (*chain(*found), *resolved.problems)
+        if case.kept is not None:
+            self.metrics.planned("Kept")
+            return self.planning.propose_kept(entry, service, case.kept, problems)
         if any(problem.blocking for problem in problems):
             self.metrics.planned("Refused")
             return self._hold(entry, service, problems)
@@ -191,7 +229,8 @@ class Admission:
     def _hold(self, entry: ServiceEntry, service: LLMService, problems: tuple[Problem, ...]) -> Proposal:
         """Keep what runs, when this generation cannot be run."""
         proposal = Proposal(generation=entry.generation, problems=problems)
-        for revision in revisions_of(self.store.children_of(entry.key), entry.uid)[:1]:
+        revision = in_force(revisions_of(self.store.children_of(entry.key), entry.uid))
+        if revision is not None:
             try:
                 proposal.core = self.planning.core_of(entry.uid, revision)
                 proposal.target = revision.revision
@@ -202,5 +241,14 @@ class Admission:
         return proposal
 
     def _kept(self, entry: ServiceEntry, service: LLMService) -> ChildFacts | None:
-        revisions = revisions_of(self.store.children_of(entry.key), entry.uid)
-        return self.planning.keep(entry, service, revisions)
+        """Find the revision that this spec runs already; None when none is on record or it cannot be read."""
+        kept = self.planning.keep(entry, service, revisions_of(self.store.children_of(entry.key), entry.uid))
+        if kept is not None:
+            try:
+                self.planning.core_of(entry.uid, kept)
+            except RevisionError as error:
+                _LOG.warning(
+                    "revision unreadable service=%s revision=%s error=%s", entry.key, kept.name, error
+                )
+                return None
+        return kept

@@ -143,6 +143,9 @@ class Operator:
         else:
             where = self.options.pool_config_map
             await self._until("read the declared pool", lambda: declared_nodes(parts, where))
+        memory = parts.calibrator.memory if parts.calibrator is not None else None
+        if memory is not None:
+            await self._until("read the calibration store", memory.load)
         parts.reconciler.capabilities = await self._until(
             "discover", lambda: capabilities(parts.api, self.options)
         )
@@ -169,6 +172,9 @@ class Operator:
         await stack.enter_async_context(_task("expiry", parts.dispatch.expire_forever(), health))
         if declared is not None:
             await stack.enter_async_context(_task("declared pool", follow_pool(parts, declared), health))
+        if parts.calibrator is not None:
+            stack.push_async_callback(parts.calibrator.source.close)
+            await stack.enter_async_context(_task("calibration", parts.calibrator.run(), health))
         parts.dispatch.started = True
         _settle_memory()
         self._expose(parts, health)
@@ -190,6 +196,13 @@ class Operator:
             "waiting": lambda: len(parts.dispatch.waiting),
         }
         self.metrics.gauges("shardwright_objects", "Objects known, by sort", "sort", counts)
+        calibrator = parts.calibrator
+        if calibrator is not None:
+            self.metrics.gauge(
+                "shardwright_engine_metrics_up",
+                "1 while the engines' metrics can be read, 0 while they cannot",
+                lambda: float(calibrator.up),
+            )
         ages: dict[str, Callable[[], float]] = {}
         for watch in health.watches:
             ages[watch.kind.plural] = partial(_age, watch)

@@ -134,6 +134,9 @@ class Applier:
     async def delete(self, child: ChildFacts) -> None:
         """Delete a child that is ours."""
         await self.api.delete(BY_KIND[child.kind], child.namespace, child.name, uid=child.uid)
+        live = self.store.children.get(child.child_key)
+        if live is not None and live.uid == child.uid:
+            self.store.hold_child(live._replace(deleting=True))
         self.metrics.applied(child.kind, "deleted")
 
     async def _taken(self, entry: ServiceEntry, key: ChildKey) -> bool:

@@ -40,8 +40,8 @@ class Dispatch:
     store: Store
     planning: Planning
     queue: WorkQueue[ServiceKey]
-    forget: Callable[[ServiceKey, ServiceEntry], None]
-    """Called for a service that is gone."""
+    forget: Callable[[str], None]
+    """Called with the uid of a service that is gone."""
     undecided: set[ServiceKey] = field(default_factory=set)
     """Services whose generation, pool or chance of room changed since they were decided."""
     waiting: set[ServiceKey] = field(default_factory=set)
@@ -56,6 +56,8 @@ class Dispatch:
     _burst_latest: float = 0.0
     _settling: asyncio.TimerHandle | None = None
     _replanning: asyncio.TimerHandle | None = None
+    _turned: set[str] = field(default_factory=set)
+    """Nodes that came, went or changed their readiness since the last replanning."""
 
     # The store's listener.
 
@@ -63,15 +65,18 @@ class Dispatch:
         self, key: ServiceKey, before: ServiceEntry | None, after: ServiceEntry | None
     ) -> None:
         """See Listener."""
-        if after is None or (before is not None and before.uid != after.uid):
-            if before is not None:
-                self.undecided.discard(key)
-                self.waiting.discard(key)
-                self.forget(key, before)
-                self.settle_soon()
-            if after is None:
-                return
+        if before is not None and (after is None or before.uid != after.uid):
+            self._part(key)
+            self.forget(before.uid)
+            self.queue.forget(key)
             before = None
+        if after is None:
+            return
+        if after.deleting:
+            # It keeps what runs until garbage collection. Places held for pods to come are for others.
+            if before is not None and not before.deleting:
+                self._part(key)
+            return
         if before is None:
             self.undecided.add(key)
             self.queue.add_after(key, ARRIVAL_S if self.started else 0.0)
@@ -81,6 +86,13 @@ class Dispatch:
             if self._in_burst(key):
                 return
         self.queue.add(key)
+
+    def _part(self, key: ServiceKey) -> None:
+        """Plan for a service no more, and offer what it held to others."""
+        self.undecided.discard(key)
+        self.waiting.discard(key)
+        self.planning.part(key)
+        self.settle_soon()
 
     def _in_burst(self, key: ServiceKey) -> bool:
         """Take note of a spec change; whether it waits for those that come with it."""
@@ -113,7 +125,11 @@ class Dispatch:
         elif before is not None:
             ledger.remove_node(before.name)
         self.planning.nodes_changed()
-        if self._replanning is None and self.started:
+        if not self.started:
+            return
+        if (before is not None and before.ready) != (after is not None and after.ready):
+            self._turned.update(facts.name for facts in (before, after) if facts is not None)
+        if self._replanning is None:
             self._replanning = asyncio.get_running_loop().call_later(NODES_S, self._replan)
 
     def pod_changed(self, before: PodFacts | None, after: PodFacts | None) -> None:
@@ -123,11 +139,10 @@ class Dispatch:
             ledger.set_pod(after)
         elif before is not None:
             ledger.remove_pod(before.namespace, before.name)
-        facts = after or before
-        if facts is None:
-            return
-        if facts.owner:
-            self.queue.add_after(ServiceKey((facts.namespace, facts.owner)), PODS_S)
+        # Both: whoever changes the label takes the pod from its service.
+        for facts in (before, after):
+            if facts is not None and facts.owner:
+                self.queue.add_after(ServiceKey((facts.namespace, facts.owner)), PODS_S)
         self.wake_changed()  # a foreign pod may have taken a place that was reserved
         if before is not None and (after is None or after.node != before.node) and self.waiting:
             self.settle_soon()
@@ -180,7 +195,8 @@ class Dispatch:
 
     def _undecide(self, key: ServiceKey) -> None:
         self._rechecks.discard(key)
-        if key in self.store.services:
+        entry = self.store.services.get(key)
+        if entry is not None and not entry.deleting:
             self.undecided.add(key)
             self.queue.add(key)
 
@@ -193,8 +209,12 @@ class Dispatch:
             self.settle()
 
     def _replan(self) -> None:
-        """Nodes changed: whoever waits is decided anew, and whoever lost a place looks."""
+        """Nodes changed: whoever waits is decided anew, and whoever has a pod or lost a place there looks."""
         self._replanning = None
+        turned, self._turned = self._turned, set()
+        for pod in self.store.pods.values() if turned else ():
+            if pod.owner and pod.node in turned:
+                self.queue.add(ServiceKey((pod.namespace, pod.owner)))
         for key in self.waiting:
             self.undecided.add(key)
             self.queue.add(key)

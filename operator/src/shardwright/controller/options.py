@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from shardwright.cluster.credentials import Source
+from shardwright.metrics.login import EngineMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class Options:
     workers: int = 16
     requests_per_second: float = 400.0
     burst: int = 800
+    engine_metrics: EngineMetrics | None = field(default_factory=EngineMetrics)
+    """None: they are not read."""
     log_format: str = "text"
     """text (key=value) or json."""
     log_level: str = "info"

@@ -12,6 +12,8 @@ from shardwright.cluster.events import Recorder
 from shardwright.cluster.store import Store
 from shardwright.controller.admission import Admission
 from shardwright.controller.apply import Applier
+from shardwright.controller.calibration import Calibrator
+from shardwright.controller.calibration_store import CalibrationStore
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.observe import read_service
 from shardwright.controller.options import Options
@@ -20,7 +22,10 @@ from shardwright.controller.queue import WorkQueue
 from shardwright.controller.reconcile import Reconciler
 from shardwright.controller.references import References
 from shardwright.controller.report import Reporter
+from shardwright.metrics.engines import EngineSource
 from shardwright.metrics.exposition import Exposition
+from shardwright.metrics.login import EngineMetrics
+from shardwright.metrics.source import MetricsSource
 from shardwright.topology.ledger import Ledger
 
 
@@ -49,14 +54,16 @@ class Parts:
     dispatch: Dispatch
     queue: WorkQueue[ServiceKey]
     reconciler: Reconciler
+    calibrator: Calibrator | None = None
 
     @classmethod
     def wire(cls, api: Api, options: Options, metrics: Exposition) -> "Parts":
         """Put the parts together."""
         store = Store(read_service)
+        store.nodes_watched = options.pool_config_map is None
         planning = Planning(store, Ledger(), load_products())
         queue: WorkQueue[ServiceKey] = WorkQueue(metrics)
-        dispatch = Dispatch(store, planning, queue, lambda key, entry: reconciler.forget(key, entry))  # noqa: PLW0108 -- it is made below
+        dispatch = Dispatch(store, planning, queue, lambda uid: reconciler.forget(uid))  # noqa: PLW0108 -- it is made below
         store.listener = dispatch
         references = References(api, clock)
         applier = Applier(api, store, metrics, clock)
@@ -65,4 +72,31 @@ class Parts:
         recorder = Recorder(api, clock=clock, timestamp=precise_now, instance=instance)
         reporter = Reporter(api, store, planning, recorder, metrics, clock, now)
         reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock)
-        return cls(api, store, planning, dispatch, queue, reconciler)
+        parts = cls(api, store, planning, dispatch, queue, reconciler)
+        if options.engine_metrics is not None:
+            parts.calibrator = parts._calibrator(options.engine_metrics, metrics)
+            reporter.engine_metrics = parts.calibrator.facts_of
+        return parts
+
+    def _calibrator(self, settings: EngineMetrics, metrics: Exposition) -> Calibrator:
+        where = settings.store
+        return Calibrator(
+            store=self.store,
+            planning=self.planning,
+            queue=self.queue,
+            source=_source(settings),
+            metrics=metrics,
+            clock=clock,
+            timestamp=now,
+            interval_s=settings.interval_s,
+            memory=CalibrationStore(self.api, where, clock) if where else None,
+        )
+
+
+def _source(settings: EngineMetrics) -> MetricsSource:
+    if settings.prometheus is None:
+        return EngineSource(clock)
+    # Imported here: requests and what it needs are 30 MiB, which only those pay who have a Prometheus.
+    from shardwright.metrics.prometheus import PrometheusSource  # noqa: PLC0415
+
+    return PrometheusSource(settings.prometheus, stale_s=settings.stale_s)

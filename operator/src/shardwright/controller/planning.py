@@ -21,9 +21,10 @@ from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.planner.choice import plan as choose
-from shardwright.planner.load import replicas_of
+from shardwright.planner.load import load_of, replicas_of
 from shardwright.planner.placement import nodes_of
 from shardwright.planner.types import Decision, LoadKind, ModelChoice, NoPlan, Plan, PlanRequest
+from shardwright.render.approval import newest_first, on_record
 from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.revision import read_revision
 from shardwright.topology.ledger import Ledger
@@ -34,6 +35,19 @@ _SHARED: Final = 4096
 """Plans known by their digest, so that equal ones are one object; some 2 kB each."""
 _DECISIONS: Final = 256
 """Decisions remembered: each can hold dozens of candidates, some 50 kB."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Waiting:
+    """The revision that a spec leads to while another one is in force, or none."""
+
+    revision: str
+    core: Plan
+    """Its plan without its candidates."""
+    record: ChildFacts | None = None
+    """Its record as last seen."""
+    decision: Plan | None = None
+    """The plan with its candidates, until it is on record."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +66,8 @@ class Proposal:
     """The target's revision as last seen: it is written again from this when someone deletes it."""
     recorded_replicas: int = 0
     """Replicas that the status says were wanted, where the target's figures are an earlier spec's; else 0."""
+    waiting: Waiting | None = None
+    """What the spec leads to, where that is not the target (see `controller.approvals`)."""
     kept: bool = False
     """The target is the revision in force, and nothing was planned."""
     held: bool = False
@@ -64,6 +80,14 @@ class Proposal:
     def blocked(self) -> bool:
         """Whether a problem keeps this generation from being run."""
         return any(problem.blocking for problem in self.problems)
+
+    def forget_candidates(self, revisions: list[ChildFacts]) -> None:
+        """Let go of plans with all their candidates that are on record by now."""
+        records = {revision.revision: revision for revision in revisions}
+        if not self.held and self.target in records:
+            self.record, self.decision = records[self.target], None
+        if self.waiting is not None and self.waiting.revision in records:
+            self.waiting.record, self.waiting.decision = records[self.waiting.revision], None
 
 
 class Planning:
@@ -90,10 +114,13 @@ class Planning:
         self._pools.clear()
         self._eligible.clear()
 
-    def forget(self, key: ServiceKey, uid: str) -> None:
-        """Forget a service that is gone, and free its places."""
+    def part(self, key: ServiceKey) -> None:
+        """Plan for a service no more, and give its places up. Pods that are bound keep theirs."""
         self.proposals.pop(key, None)
         self.ledger.release((key[0], key[1]))
+
+    def forget(self, uid: str) -> None:
+        """Forget the plans of a service that is gone."""
         for known in [k for k in self._cores if k[0] == uid]:
             del self._cores[known]
 
@@ -128,19 +155,14 @@ class Planning:
     def keep(
         self, entry: ServiceEntry, service: LLMService, revisions: list[ChildFacts]
     ) -> ChildFacts | None:
-        """Find the revision that this spec runs already, without planning; the one in force comes first."""
+        """Find the revision that this spec is known to lead to, without planning; the one in force first."""
         if not revisions:
             return None
-        digest = self.template_digest(entry, service)
-        for revision in revisions:
-            if revision.template_digest == digest:
-                return revision
-        # A change that led to the same pods is on record in the status only: a revision's data cannot change.
+        status, decided = entry.status, ""
         # Of a generation that cannot be run, the status names what the last one left running.
-        if entry.status.observed_generation == entry.generation and entry.status.holds("Planned"):
-            decided = entry.status.plan_revision
-            return next((revision for revision in revisions if revision.revision == decided), None)
-        return None
+        if status.observed_generation == entry.generation and status.holds("Planned"):
+            decided = status.proposal_revision or status.plan_revision
+        return on_record(revisions, self.template_digest(entry, service), decided)
 
     def propose_kept(
         self,
@@ -261,8 +283,13 @@ def wanted_replicas(
     if core is None:
         return 0
     resolved, max_gpus = entry.resolved or resolve(service.spec), service.spec.pool.max_gpus
-    running = sum(c.replicas for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid)
-    wanted = _for_load(core, proposal, resolved, max_gpus, running)
+    ours = [c for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid]
+    running = sum(c.replicas for c in ours)
+    if proposal.waiting is not None and not proposal.held:
+        live = sum(c.replicas for c in ours if c.revision == proposal.target)
+        wanted = _of_another_spec(core, proposal, resolved, max_gpus, live)
+    else:
+        wanted = _for_load(core, proposal, resolved, max_gpus, running)
     if any(problem.reason is Reason.CACHE_NOT_SHAREABLE for problem in proposal.problems):
         return min(wanted, max(1, running))
     return wanted
@@ -281,16 +308,26 @@ def _for_load(core: Plan, proposal: Proposal, resolved: Resolved, max_gpus: int,
     return replicas_of(core, resolved, max_gpus)
 
 
+def _of_another_spec(core: Plan, proposal: Proposal, resolved: Resolved, max_gpus: int, live: int) -> int:
+    """Return the replicas of a target that the spec does not lead to, since it waits or another is pinned.
+
+    Scaling is obeyed. What else the spec says waits with the plan that it leads to: neither its load nor its
+    budget takes a replica from what runs.
+    """
+    each, scale = max(1, core.gpus_per_replica), resolved.scale
+    most = max(max_gpus // each, proposal.recorded_replicas)
+    wanted = replicas_of(core, resolved, most * each)
+    if scale.mode == "External" or core.speed is None or load_of(resolved).kind is LoadKind.NONE:
+        return wanted
+    return min(max(proposal.recorded_replicas or max(wanted, live), scale.planned_replicas), most)
+
+
 def outcome(decision: Decision) -> str:
     """Name a decision for metrics."""
     return str(decision.reason) if isinstance(decision, NoPlan) else "Planned"
 
 
 def revisions_of(children: Mapping[tuple[str, str], ChildFacts], uid: str) -> list[ChildFacts]:
-    """Return the revisions of a service, the newest first."""
-    own = [
-        c
-        for c in children.values()
-        if c.kind == "ControllerRevision" and c.owner_uid == uid and not c.deleting
-    ]
-    return sorted(own, key=lambda c: -c.number)
+    """Return the revisions of a service: the one in force first, those never in force last."""
+    own = (c for c in children.values() if c.kind == "ControllerRevision" and c.owner_uid == uid)
+    return newest_first(c for c in own if not c.deleting)

@@ -60,13 +60,14 @@ class Reconciler:
     metrics: Exposition
     clock: Callable[[], float]
     capabilities: Capabilities = field(default_factory=Capabilities)
-    _rendered: dict[ServiceKey, tuple[tuple[object, ...], tuple[tuple[ChildKey, bytes], ...]]] = field(
+    # All by uid: a service made anew under the same name is another one.
+    _rendered: dict[str, tuple[tuple[object, ...], tuple[tuple[ChildKey, bytes], ...]]] = field(
         default_factory=dict
     )
     """What was rendered last: its signature, and the digest of each child."""
-    _refused: dict[ServiceKey, tuple[int, float, Problem]] = field(default_factory=dict)
+    _refused: dict[str, tuple[int, float, Problem]] = field(default_factory=dict)
     """What the API server said of a child that it refused: of which generation, and until when it counts."""
-    _unreported: dict[ServiceKey, float] = field(default_factory=dict)
+    _unreported: dict[str, float] = field(default_factory=dict)
     """Since when a report waits."""
 
     async def reconcile(self, key: ServiceKey) -> Result:
@@ -78,21 +79,23 @@ class Reconciler:
             return Result(None)
         if entry.deleting or proposal is None:
             return _later()
-        if proposal.generation != entry.generation:
-            return _later()  # a newer one is on its way through the queue
-        if entry.service is None:
-            wait = await self.reporter.report_unreadable(entry)
-            return _later(wait)
-        return await self._run(entry, entry.service, proposal)
+        try:
+            if entry.service is None:
+                return _later(await self.reporter.report_unreadable(entry))
+            return await self._run(entry, entry.service, proposal)
+        finally:
+            live = self.store.services.get(key)
+            if live is None or live.uid != entry.uid:
+                self.forget(entry.uid)  # it went meanwhile
 
-    def forget(self, key: ServiceKey, entry: ServiceEntry) -> None:
+    def forget(self, uid: str) -> None:
         """Forget a service that is gone."""
-        self._rendered.pop(key, None)
-        self._refused.pop(key, None)
-        self._unreported.pop(key, None)
-        self.planning.forget(key, entry.uid)
-        self.reporter.forget(entry.uid)
-        self.reporter.recorder.forget(entry.uid)
+        self._rendered.pop(uid, None)
+        self._refused.pop(uid, None)
+        self._unreported.pop(uid, None)
+        self.planning.forget(uid)
+        self.reporter.forget(uid)
+        self.reporter.recorder.forget(uid)
 
     async def _run(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> Result:
         with self.metrics.cpu("decide"):
@@ -111,13 +114,12 @@ class Reconciler:
                 if error.status == 401:
                     raise  # a login, not a verdict on the child
                 refused = self._refuse(entry, error)
-        after = observe(self.store, self.planning, entry, service, proposal)
-        self._wait_for_room(after)
         live = self.store.services.get(entry.key)
-        if live is None or live.generation != entry.generation:
+        if live is None or live.deleting or (live.uid, live.generation) != (entry.uid, entry.generation):
             return _later()
-        after.entry = live
-        if self._report_later(entry.key, written=outcome.written > 0):
+        after = observe(self.store, self.planning, live, service, proposal)
+        self._wait_for_room(after)
+        if self._report_later(entry.uid, written=outcome.written > 0):
             return _later(REPORT_S)
         wait = await self.reporter.report(after, work, conflicts=outcome.conflicts, refused=refused)
         passing = any(problem.reason is not Reason.POD_TEMPLATE_REFUSED for problem in refused)
@@ -125,14 +127,14 @@ class Reconciler:
             self.dispatch.recheck(entry.key, RECHECK_S)
         return _later(wait)
 
-    def _report_later(self, key: ServiceKey, *, written: bool) -> bool:
+    def _report_later(self, uid: str, *, written: bool) -> bool:
         """Whether the children of others come before this report."""
         queue = self.dispatch.queue
         now = self.clock()
-        since = self._unreported.setdefault(key, now)
+        since = self._unreported.setdefault(uid, now)
         if (len(queue) or (written and not queue.alone)) and now - since < LONGEST_REPORT_S:
             return True
-        del self._unreported[key]
+        del self._unreported[uid]
         return False
 
     def _decide(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> tuple[Situation, Work]:
@@ -148,15 +150,15 @@ class Reconciler:
 
     def _render(self, now: Situation, work: Work) -> list[Desired]:
         """Render, unless the same was rendered before and nothing live differs from it."""
-        if work.target is None and not work.earlier:
+        if not work.renders:
             return []
-        key = now.entry.key
+        uid = now.entry.uid
         wanted = signature(now, work, self.capabilities)
-        known = self._rendered.get(key)
+        known = self._rendered.get(uid)
         if known is not None and known[0] == wanted and not self._drifted(known[1]):
             return []
         desired = desired_children(now, work, self.capabilities, self.planning)
-        self._rendered[key] = (wanted, tuple((child.key, child.digest) for child in desired))
+        self._rendered[uid] = (wanted, tuple((child.key, child.digest) for child in desired))
         return desired
 
     def _drifted(self, children: tuple[tuple[ChildKey, bytes], ...]) -> bool:
@@ -169,13 +171,10 @@ class Reconciler:
             self.dispatch.waiting.add(now.entry.key)
         else:
             self.dispatch.waiting.discard(now.entry.key)
-            record = now.record_of(now.target)
-            if not now.proposal.held and record is not None:
-                # It is on record now; the plan with all its candidates need not stay in memory.
-                now.proposal.record, now.proposal.decision = record, None
+            now.proposal.forget_candidates(now.revisions)
 
     def _refused_now(self, entry: ServiceEntry) -> tuple[Problem, ...]:
-        known = self._refused.get(entry.key)
+        known = self._refused.get(entry.uid)
         if known is None or known[0] != entry.generation or known[1] <= self.clock():
             return ()
         return (known[2],)
@@ -186,12 +185,12 @@ class Reconciler:
         What is invalid stays so until the spec changes, or a policy of the cluster does. A quota or a right
         is looked at again soon.
         """
-        known = self._refused.get(entry.key)
+        known = self._refused.get(entry.uid)
         problem = _refusal(error)
         if known is None or known[2] != problem:
             _LOG.warning("child refused service=%s error=%s", entry.key, error)
         wait_s = INVALID_S if isinstance(error, Invalid) else RECHECK_S / 2
-        self._refused[entry.key] = (entry.generation, self.clock() + wait_s, problem)
+        self._refused[entry.uid] = (entry.generation, self.clock() + wait_s, problem)
         return (problem,)
 
 

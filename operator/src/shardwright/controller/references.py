@@ -17,7 +17,7 @@ from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
 from shardwright.catalog.config import architecture_from_config
 from shardwright.catalog.errors import CatalogError
-from shardwright.catalog.models import load_models, unknown_model_message
+from shardwright.catalog.models import load_models, unknown_model_message, unknown_variant_message
 from shardwright.catalog.types import ModelArchitecture
 from shardwright.cluster.api import Api
 from shardwright.cluster.errors import Forbidden, Gone
@@ -145,18 +145,11 @@ class References:
                 ModelChoice(model_id=spec.model.id, revision=spec.model.revision, architecture=main)
             )
         known = load_models()
-        for index, variant in enumerate(spec.model.variants or ()):
-            found = known.get(variant.id)
-            if found is None:
-                at = f"spec.model.variants[{index}].id"
-                message = unknown_model_message(variant.id)
-                problems.append(
-                    Problem(reason=Reason.UNKNOWN_MODEL, field=at, message=message, blocking=False)
-                )
-            else:
-                choices.append(
-                    ModelChoice(model_id=variant.id, revision=variant.revision, architecture=found)
-                )
+        choices += [
+            ModelChoice(model_id=variant.id, revision=variant.revision, architecture=known[variant.id])
+            for variant in spec.model.variants or ()
+            if variant.id in known
+        ]
         return tuple(choices)
 
     async def _architecture(
@@ -186,6 +179,20 @@ class References:
             )
             problems.append(Problem(reason=Reason.INVALID_MODEL_CONFIG, field=at, message=message))
             return None
+
+
+def unknown_variants(spec: LLMServiceSpec) -> tuple[Problem, ...]:
+    """List the variants that are not known. They keep nothing from running."""
+    return tuple(
+        Problem(
+            reason=Reason.UNKNOWN_MODEL,
+            field=f"spec.model.variants[{index}].id",
+            message=unknown_variant_message(variant.id),
+            blocking=False,
+        )
+        for index, variant in enumerate(spec.model.variants or ())
+        if variant.id not in load_models()
+    )
 
 
 def _absent(reference: Reference, namespace: str) -> Problem:

@@ -20,17 +20,21 @@ from shardwright.cluster.events import Recorder
 from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, status_facts
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
+from shardwright.controller.awaiting import waiting_facts
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.events import events
 from shardwright.diagnose.facts import (
     Holder,
+    MetricsFacts,
     PlacementFacts,
     PodTrouble,
     ServiceFacts,
+    WaitingFacts,
     WorkloadFacts,
 )
 from shardwright.diagnose.status import status as full_status
+from shardwright.diagnose.trouble import NODE_LOST
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import Plan
@@ -55,11 +59,15 @@ class Reporter:
     metrics: Exposition
     clock: Callable[[], float]
     timestamp: Callable[[], str]
+    engine_metrics: Callable[[ServiceEntry, str], MetricsFacts] = lambda _entry, _revision: MetricsFacts()
+    """What the engines of a service's revision report."""
     _news_since: dict[str, float] = field(default_factory=dict)
     """By uid: since when a status differs from the live one and waits."""
     _told: dict[str, tuple[bytes, ServiceFacts]] = field(default_factory=dict)
     """By uid: the digest of the status that is live, and the facts, without times, that it tells."""
     _plans: dict[tuple[str, str], PlanStatus] = field(default_factory=dict)
+    _awaited: dict[str, tuple[tuple[object, ...], WaitingFacts | None]] = field(default_factory=dict)
+    """By uid: what a waiting plan's facts depend on, and the facts."""
 
     async def report(
         self,
@@ -77,11 +85,7 @@ class Reporter:
                 self._news_since.pop(now.entry.uid, None)
                 return None
             wanted = full_status(facts)
-        wait = await self._write(now.entry, wanted)
-        live = self.store.services.get(now.entry.key)
-        if wait is None and live is not None:
-            self._told[now.entry.uid] = (live.status.digest, timeless)
-        return wait
+        return await self._write(now.entry, wanted, timeless)
 
     async def report_unreadable(self, entry: ServiceEntry) -> float | None:
         """Report a service whose spec cannot be read."""
@@ -99,12 +103,16 @@ class Reporter:
         """Forget a service that is gone."""
         self._news_since.pop(uid, None)
         self._told.pop(uid, None)
+        self._awaited.pop(uid, None)
 
-    async def _write(self, entry: ServiceEntry, wanted: JsonObject) -> float | None:
+    async def _write(
+        self, entry: ServiceEntry, wanted: JsonObject, timeless: ServiceFacts | None = None
+    ) -> float | None:
         with self.metrics.cpu("report"):
             after = status_facts(wanted)
         if after.digest == entry.status.digest:
             self._news_since.pop(entry.uid, None)
+            self._tell(entry, entry.resource_version, timeless)
             return None
         wait = 0.0 if _urgent(entry.status, after) else self._wait(entry.uid)
         if wait > 0:
@@ -114,6 +122,7 @@ class Reporter:
         self.metrics.status_written("written")
         self._news_since.pop(entry.uid, None)
         self.store.hold_status(entry.key, answer, after)
+        self._tell(entry, answer["resourceVersion"], timeless)
         for event in events(entry.status.conditions, after.conditions):
             if event.type == "Normal" and not event.message.startswith(_GOOD_NEWS):
                 continue
@@ -126,6 +135,17 @@ class Reporter:
                 warning=event.type == "Warning",
             )
         return None
+
+    def _tell(self, entry: ServiceEntry, version: str, timeless: ServiceFacts | None) -> None:
+        """Take note that `timeless` is told by the status of `version`, while that is the live one.
+
+        Its digest is not that of what was written where others have a say in the status.
+        """
+        live = self.store.services.get(entry.key)
+        if timeless is None or live is None:
+            return
+        if (live.uid, live.resource_version) == (entry.uid, version):
+            self._told[entry.uid] = (live.status.digest, timeless)
 
     def _wait(self, uid: str) -> float:
         now = self.clock()
@@ -141,7 +161,8 @@ class Reporter:
         refused: tuple[Problem, ...],
     ) -> ServiceFacts:
         resolved = now.entry.resolved or resolve(now.service.spec)
-        proposal = now.proposal
+        proposal, waiting = now.proposal, self._waiting(now)
+        core = proposal.core if waiting is None or proposal.waiting is None else proposal.waiting.core
         in_force = work.target is not None
         return ServiceFacts(
             namespace=now.entry.key.namespace,
@@ -160,16 +181,31 @@ class Reporter:
                 for d in now.deployments.values()
                 if d.editors
             ),
-            decision=proposal.decision or (None if proposal.held else proposal.core),
+            decision=proposal.decision or (None if proposal.held else core),
             plan=self._plan(now),
             target_revision="" if proposal.held else now.target,
+            waiting=waiting,
             needed_replicas=max(now.desired, resolved.scale.planned_replicas),
             desired_replicas=now.desired
             if in_force or now.proposal.core
             else resolved.scale.planned_replicas,
             placement=self._placement(now),
             workloads=self._workloads(now, work),
+            metrics=self.engine_metrics(now.entry, now.target),
         )
+
+    def _waiting(self, now: Situation) -> WaitingFacts | None:
+        """Give what waits; it is worked out once for what it depends on."""
+        waiting = now.proposal.waiting
+        if waiting is None:
+            self._awaited.pop(now.entry.uid, None)
+            return None
+        records = tuple((r.revision, r.uid) for r in now.revisions)
+        depends = now.entry.generation, now.target, now.desired, waiting.revision, records
+        known = self._awaited.get(now.entry.uid)
+        if known is None or known[0] != depends:
+            known = self._awaited[now.entry.uid] = depends, waiting_facts(now)
+        return known[1]
 
     def _plan(self, now: Situation) -> PlanStatus | None:
         """Give the plan in force as status shows it: as on record, else as just decided."""
@@ -252,6 +288,8 @@ class Reporter:
         found: dict[tuple[str, str, int | None], PodTrouble] = {}
         for pod in sorted(pods):
             trouble = self.store.troubles.get((pod.namespace, pod.name))
+            if pod.node and not self.store.reachable(pod):
+                trouble = PodTrouble(reason=NODE_LOST, message=pod.node)
             if trouble is None:
                 continue
             same = (trouble.reason, trouble.last_exit, trouble.exit_code)

@@ -19,12 +19,13 @@ from shardwright.controller.apply import Desired
 from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
 from shardwright.controller.rollout import Old, Progress, live_replicas, retire
 from shardwright.planner.types import Plan
+from shardwright.render.approval import PROPOSED
 from shardwright.render.manifests import render, workload
 from shardwright.render.request import Capabilities, RenderRequest
 from shardwright.topology.types import Allocation, PodFacts, Resources
 
 HISTORY: Final = 5
-"""Revisions kept, the one in force included."""
+"""Revisions kept of those that were ever in force, the one that is included; what waits is kept besides."""
 _UNSCHEDULABLE: Final = "Unschedulable"
 
 
@@ -75,7 +76,14 @@ class Work:
     """With it go the children that all revisions share. None: the target has no place, or there is none."""
     earlier: list[Intent] = field(default_factory=list)
     """Workloads of earlier revisions that stay for now."""
+    record: Intent | None = None
+    """A revision to have on record only: it waits."""
     remove: list[ChildFacts] = field(default_factory=list)
+
+    @property
+    def renders(self) -> bool:
+        """Whether there is anything to have."""
+        return self.target is not None or bool(self.earlier) or self.record is not None
 
     def replicas(self) -> dict[str, int]:
         """Replicas of each workload, by revision."""
@@ -101,14 +109,20 @@ def observe(
             if child.kind == "Deployment" and child.owner_uid == entry.uid and not child.deleting
         },
         revisions=revisions_of(children, entry.uid),
-        pods=store.pods_of(entry.key),
+        # Who cannot be reached does not serve, whatever its status still says.
+        pods={
+            name: pod if store.reachable(pod) else pod._replace(ready=False)
+            for name, pod in store.pods_of(entry.key).items()
+        },
     )
 
 
 def plan_work(now: Situation, planning: Planning) -> Work:
     """Decide what to have and what to remove."""
-    work = Work()
+    work = Work(record=_record(now))
     core = now.proposal.core
+    staying = {now.target, work.record.revision if work.record else ""}
+    work.remove += [r for r in now.revisions if r.number == PROPOSED and r.revision not in staying]
     if core is None:
         return work
     current = now.deployments.get(now.target)
@@ -122,8 +136,19 @@ def plan_work(now: Situation, planning: Planning) -> Work:
         work.target = Intent(revision=now.target, replicas=count, number=_number(now))
     _retire(now, planning, core, work)
     if work.target is not None and set(now.deployments) <= {now.target}:
-        work.remove += [r for r in now.revisions[HISTORY:] if r.revision != now.target]
+        earlier = [r for r in now.revisions if r.number > PROPOSED]
+        work.remove += [r for r in earlier[HISTORY:] if r.revision not in staying]
     return work
+
+
+def _record(now: Situation) -> Intent | None:
+    """Return what waits, to be had on record: what is approved then is exactly what was proposed."""
+    waiting = now.proposal.waiting
+    if waiting is None:
+        return None
+    known = now.record_of(waiting.revision) or waiting.record
+    number = known.number if known is not None else PROPOSED
+    return Intent(revision=waiting.revision, replicas=waiting.core.replicas, number=number)
 
 
 def _number(now: Situation) -> int:
@@ -131,7 +156,8 @@ def _number(now: Situation) -> int:
     if not now.revisions:
         return 1
     newest = now.revisions[0]
-    return newest.number if newest.revision == now.target else newest.number + 1
+    in_force = newest.revision == now.target and newest.number > PROPOSED
+    return newest.number if in_force else newest.number + 1
 
 
 def _retire(now: Situation, planning: Planning, core: Plan, work: Work) -> None:
@@ -199,6 +225,8 @@ def desired_children(
         objects += render(_request(now, work.target, capabilities, digest))
     for intent in work.earlier:
         objects.append(workload(_request(now, intent, capabilities, digest))[1])
+    if work.record is not None:
+        objects.append(workload(_request(now, work.record, capabilities, digest))[0])
     # The record first, so that what runs is always on record; workloads last, when all they rest on is there.
     order = {"ControllerRevision": 0, "Deployment": 2}
     objects.sort(key=lambda obj: order.get(obj["kind"], 1))
@@ -206,9 +234,12 @@ def desired_children(
 
 
 def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest: str) -> RenderRequest:
-    last_seen = now.proposal.record if intent.revision == now.target else None
+    proposal = now.proposal
+    target = intent.revision == now.target
+    waiting = proposal.waiting if proposal.waiting and proposal.waiting.revision == intent.revision else None
+    last_seen = proposal.record if target else waiting.record if waiting else None
     stored = now.record_of(intent.revision) or last_seen
-    decision = now.proposal.decision
+    decision = proposal.decision if target else waiting.decision if waiting else None
     return RenderRequest(
         service=now.service,
         revision_hash=intent.revision,
@@ -217,14 +248,15 @@ def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest:
         stored=stored.stored() if stored is not None else None,
         template_digest=digest,
         revision_number=intent.number,
-        preferred_nodes=tuple(slot.node for slot in now.allocation.slots),
+        preferred_nodes=tuple(slot.node for slot in now.allocation.slots) if target else (),
         capabilities=capabilities,
     )
 
 
 def signature(now: Situation, work: Work, capabilities: Capabilities) -> tuple[object, ...]:
     """Name what rendering depends on: equal signatures render equal children."""
-    return now.entry.uid, now.entry.generation, work.target, tuple(work.earlier), capabilities
+    wanted = work.target, tuple(work.earlier), work.record
+    return now.entry.uid, now.entry.generation, *wanted, capabilities
 
 
 def names(now: Situation) -> set[str]:

@@ -16,6 +16,7 @@ from shardwright.api.reasons import ConditionType, Reason
 from shardwright.api.status import Condition
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, unschedulable, worst
+from shardwright.diagnose.waiting import reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
 
 MAX_MESSAGE = 4096
@@ -48,9 +49,7 @@ def conditions(facts: ServiceFacts) -> tuple[Condition, ...]:
         ConditionType.PLACED: placed,
         ConditionType.AVAILABLE: available,
         ConditionType.READY: ready,
-        ConditionType.SLO_MET: _Verdict(
-            status="Unknown", reason=Reason.NOT_MEASURED, message="Latency is not measured yet"
-        ),
+        ConditionType.SLO_MET: _slo_met(facts),
         ConditionType.DEGRADED: degraded,
         ConditionType.RECONCILING: _reconciling(ready, stalled),
         ConditionType.STALLED: stalled,
@@ -91,9 +90,10 @@ def _accepted(facts: ServiceFacts) -> _Verdict:
     if blocking or taken:
         first = (blocking or taken)[0]
         return _Verdict(status="False", reason=first.reason, message=_sentences([*blocking, *taken]))
-    ignored = [problem for problem in facts.problems if problem.reason is Reason.NOT_IMPLEMENTED]
+    # What a plan is not covered for is told with the plan.
+    ignored = [problem for problem in facts.problems if problem.reason is not Reason.PLAN_NOT_COVERED]
     if ignored:
-        return _Verdict(status="True", reason=Reason.NOT_IMPLEMENTED, message=_sentences(ignored))
+        return _Verdict(status="True", reason=ignored[0].reason, message=_sentences(ignored))
     return _Verdict(
         status="True", reason=Reason.VALID, message="The spec and all that it refers to are usable"
     )
@@ -117,6 +117,10 @@ def _planned(facts: ServiceFacts, accepted: _Verdict) -> _Verdict:
 
 
 def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
+    if facts.waiting is not None:
+        return _Verdict(
+            status="True", reason=reason_of(facts.waiting), message=sentence(facts, facts.waiting)
+        )
     limits = plan.limits
     where = f"{plan.model.model_id} on {plan.product.short_name} {plan.parallelism}"
     parts = [f"{where}, context {limits.max_model_len} tokens: {plan.binding_constraint}", *plan.notes]
@@ -131,12 +135,50 @@ def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
             f"the context of {plan.context_clamped_from} tokens was lowered to what fits: write "
             f"spec.model.maxContextTokens: {limits.max_model_len}, or allow more GPUs to a replica"
         )
+    if (off := _prediction_off(facts)) is not None:
+        reason = Reason.PREDICTION_OFF
+        parts.append(off)
     message = ". ".join(part.rstrip(".") for part in parts)
     return _Verdict(status="True", reason=reason, message=message)
 
 
+def _prediction_off(facts: ServiceFacts) -> str | None:
+    """Name the figures that are off by more than a quarter, without their ratios, which move."""
+    told = facts.metrics.calibration
+    if told is None or not told.outside or told.revision != facts.target_revision:
+        return None
+    are = "are" if len(told.outside) > 1 else "is"
+    return (
+        f"{' and '.join(told.outside)} {are} measured outside 0.8 to 1.25 times the prediction "
+        "(status.calibration): this plan stays, and a change of the spec plans anew"
+    )
+
+
+def _slo_met(facts: ServiceFacts) -> _Verdict:
+    """Say what is known of the targets: no percentile is held against them yet."""
+    metrics, running = facts.metrics, _running(facts)
+    if metrics.failure and running:
+        message = (
+            f"The engines' metrics cannot be read: {metrics.failure}. Nothing that rests on them changes"
+        )
+        return _Verdict(status="Unknown", reason=Reason.METRICS_UNAVAILABLE, message=message)
+    if metrics.not_scraped and running:
+        message = (
+            "Prometheus has no series of these pods: check that it scrapes port http of the pods, and that "
+            "the names of its namespace and pod labels are those of the operator's options"
+        )
+        return _Verdict(status="Unknown", reason=Reason.ENGINES_NOT_SCRAPED, message=message)
+    message = "Percentiles are not measured yet"
+    if metrics.calibration is not None:
+        message += "; means and their ratios to the prediction are in status.calibration"
+    return _Verdict(status="Unknown", reason=Reason.NOT_MEASURED, message=message)
+
+
 def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
     if facts.plan is None or planned.status == "Unknown":
+        if facts.waiting is not None and planned.holds:
+            message = "Nothing is placed before a plan is approved"
+            return _Verdict(status="False", reason=reason_of(facts.waiting), message=message)
         message = "There is no plan to place"
         unknown = planned.status == "Unknown"
         return _Verdict(status="Unknown" if unknown else "False", reason=Reason.NOT_PLANNED, message=message)
@@ -198,6 +240,9 @@ def _ready(
     for earlier in (accepted, planned):
         if not earlier.holds:
             return _Verdict(status="False", reason=earlier.reason, message=earlier.message)
+    waiting = facts.waiting
+    if waiting is not None and waiting.manual:
+        return _Verdict(status="False", reason=planned.reason, message=planned.message)
     if available.reason is Reason.SCALED_TO_ZERO:
         return _Verdict(status="False", reason=available.reason, message=available.message)
     for earlier in (placed, available):
@@ -213,6 +258,9 @@ def _ready(
             return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
         message = "Clients are served, but not all replicas answer yet"
         return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
+    if waiting is not None:
+        message = f"All replicas answer. {planned.message}"
+        return _Verdict(status="True", reason=planned.reason, message=message)
     return _Verdict(status="True", reason=Reason.SERVING, message="All replicas of this generation answer")
 
 
@@ -233,11 +281,14 @@ def _stalled(accepted: _Verdict, planned: _Verdict, ready: _Verdict, degraded: _
     waiting = (
         accepted.status == "False"
         or planned.status == "False"
+        or ready.reason is Reason.WAITS_FOR_APPROVAL
         or (degraded.holds and not ready.holds and degraded.reason in WAITS_FOR_PERSON)
     )
     if not waiting or ready.reason is Reason.SCALED_TO_ZERO:
         return _Verdict(status="False", reason=Reason.SETTLED, message="Nothing waits for a person")
     cause = next((v for v in (accepted, planned) if not v.holds), degraded)
+    if ready.reason is Reason.WAITS_FOR_APPROVAL:
+        cause = ready
     return _Verdict(status="True", reason=Reason.WAITS_FOR_PERSON, message=cause.message)
 
 

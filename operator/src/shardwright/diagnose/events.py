@@ -28,6 +28,7 @@ _EXPECTED: Final = frozenset(
         Reason.SCALED_TO_ZERO.value,
         Reason.NOT_PLANNED.value,
         Reason.NOT_OBSERVED.value,
+        Reason.WAITS_FOR_APPROVAL.value,
     }
 )
 """Reasons of a false condition that are part of an ordinary life."""

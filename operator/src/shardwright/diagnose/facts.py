@@ -4,10 +4,10 @@ Decides what counts as a fact. Never reads a cluster or a clock: `now` is handed
 condition whose status has changed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardwright.api.problems import Problem
-from shardwright.api.status import Condition, PlanStatus
+from shardwright.api.status import CalibrationStatus, Condition, PlanStatus, ProposalStatus
 from shardwright.planner.types import NoPlan, Plan
 
 
@@ -70,6 +70,30 @@ class WorkloadFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsFacts:
+    """What the engines' metrics say, and why they say nothing."""
+
+    calibration: CalibrationStatus | None = None
+    """Of the target revision; None before anything was measured."""
+    failure: str = ""
+    """Why no metrics can be read at all, without figures that change; empty when they can."""
+    not_scraped: bool = False
+    """Prometheus answers, but has had no series of any pod of the service for a while."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingFacts:
+    """A plan that the spec leads to while another one is in force, or none."""
+
+    proposal: ProposalStatus
+    """As it is on record: what would run when it is approved."""
+    in_force: str
+    """Hash of the revision in force; empty when there is none."""
+    manual: bool
+    """planPolicy is Manual, so it waits for a person; else spec.approvedRevision keeps another in force."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceFacts:
     """All facts about one LLMService at one moment.
 
@@ -101,6 +125,8 @@ class ServiceFacts:
     has none."""
     target_revision: str = ""
     """Hash of the revision that this generation should run; empty while there is none."""
+    waiting: WaitingFacts | None = None
+    """What the spec leads to, where that is not in force; None when nothing waits."""
     needed_replicas: int = 1
     """Replicas the user was promised at least: scaling.minReplicas, or spec.replicas. 0: scaled to zero."""
     desired_replicas: int = 0
@@ -108,3 +134,4 @@ class ServiceFacts:
     placement: PlacementFacts | None = None
     workloads: tuple[WorkloadFacts, ...] = ()
     """All workloads of the service, old revisions included."""
+    metrics: MetricsFacts = field(default_factory=MetricsFacts)

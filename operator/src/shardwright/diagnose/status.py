@@ -1,7 +1,7 @@
 """The whole status of an LLMService, from facts.
 
-Decides what is reported. Never a live figure: counts change with transitions only, and the plan's figures are
-those of the decision.
+Decides what is reported. Never a live figure: counts change with transitions only, the plan's figures are
+those of the decision, and the calibration is handed in as it was last worth telling.
 """
 
 from decimal import Decimal
@@ -21,7 +21,9 @@ def status(facts: ServiceFacts) -> dict[str, object]:
         observed_generation=facts.generation,
         conditions=list(conditions(facts)),
         plan=for_replicas(facts.plan, facts.desired_replicas) if facts.plan else None,
+        calibration=facts.metrics.calibration,
         revisions=[_revision(load) for load in _ordered(facts)] or None,
+        proposal=facts.waiting.proposal if facts.waiting else None,
         replicas=sum(load.desired for load in facts.workloads),
         ready_replicas=ready,
         ready_summary=f"{ready}/{facts.desired_replicas}",

@@ -15,6 +15,8 @@ from shardwright.diagnose.facts import PodTrouble, ServiceFacts
 BENIGN: Final = frozenset({"ContainerCreating", "PodInitializing", "SchedulingGated", ""})
 """Reasons of pods that are on their way."""
 
+NODE_LOST: Final = "NodeLost"
+"""Our own reason of a pod whose node is gone or not ready; its message is the node's name."""
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _EXIT = frozenset(
@@ -40,6 +42,7 @@ SEVERITY: Final = (
     Reason.CRASH_LOOP,
     Reason.QUOTA_EXCEEDED,
     Reason.PODS_REFUSED,
+    Reason.NODE_LOST,
     Reason.UNSCHEDULABLE,
     Reason.START_TOO_SLOW,
     Reason.FOREIGN_AUTOSCALER,
@@ -139,6 +142,12 @@ def _of_pod(pod: PodTrouble) -> Trouble:
             reason=Reason.IMAGE_PULL,
             message="The engine's image cannot be pulled: check spec.engine.image and "
             "spec.engine.version, and spec.engine.imagePullSecrets for a private registry",
+        )
+    if pod.reason == NODE_LOST:
+        return Trouble(
+            reason=Reason.NODE_LOST,
+            message=f"The node {pod.message} of a replica is gone or not ready: bring it back, or delete the "
+            "Node if the machine is lost, so that Kubernetes replaces its pods within a minute",
         )
     if pod.reason == "Unschedulable":
         return Trouble(reason=Reason.UNSCHEDULABLE, message=_scheduler(pod.message))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from shardwright.api.defaults import DEFAULT_CONCURRENCY_PER_REPLICA
 from shardwright.api.reasons import CandidateReason
 from shardwright.planner.legality import (
     format_problem,
@@ -51,7 +52,8 @@ def survey(question: Question, model: ModelChoice, offer: Offer) -> Survey:
 
     One GPU and tensor parallelism first. Ranks with own attention and stages follow where these hold nothing,
     or where price decides and they may win: both are unmeasured, so that they have to be 1.3 times cheaper.
-    Stages are for capacity: where an island holds the work they are only tried between islands.
+    Stages are for capacity: they are tried where no island holds the work with requests in flight to spare,
+    and only between islands where it holds a single one.
     """
     refusal = _refused_outright(question, model, offer)
     if refusal is not None:
@@ -207,15 +209,18 @@ def _spreads_experts(question: Question, model: ModelChoice) -> bool:
     return question.resolved.expert == "Enabled" and model.architecture.moe is not None
 
 
-def _island_holds(question: Question, offer: Offer, outcomes: Sequence[Candidate | Fit]) -> bool:
-    """Whether one GPU or an island has the memory, though it may miss what is stated."""
+def _island_holds(question: Question, offer: Offer, outcomes: Sequence[Candidate | Fit], room: int) -> bool:
+    """Whether one GPU or an island has memory for `room` requests at once; what is stated it may miss."""
+    traffic = question.resolved.traffic
+    each = traffic.input_p95_tokens + traffic.output_p95_tokens // 2
     for outcome in outcomes:
         if isinstance(outcome, Fit):
-            if outcome.step < STAGES and not outcome.clamped:
+            inside = outcome.step < STAGES and not outcome.clamped
+            if inside and outcome.demand.most_held(outcome.kv_room_tokens) >= room:
                 return True
-        elif outcome.reason in MISSED:
-            linked = outcome.parallelism.ranks <= max(1, offer.island_gpus)
-            if linked or question.policy == "Any":
+        elif outcome.reason in MISSED and outcome.estimate is not None:
+            linked = outcome.parallelism.ranks <= max(1, offer.island_gpus) or question.policy == "Any"
+            if linked and outcome.estimate.promised_kv_tokens >= room * each:
                 return True
     return False
 
@@ -228,7 +233,9 @@ def _over_stages(
     Under a stated load all of them: more stages hold more KV cache, and may take it with fewer GPUs in all.
     """
     pins, island = question.spec.parallelism, max(1, offer.island_gpus)
-    bound, held = _bound(question, before, stages=True), _island_holds(question, offer, before)
+    if _island_holds(question, offer, before, DEFAULT_CONCURRENCY_PER_REPLICA):
+        return
+    bound, held = _bound(question, before, stages=True), _island_holds(question, offer, before, 1)
     pinned_tensor, pinned_pipeline = (pins.tensor, pins.pipeline) if pins else (None, None)
     if pinned_pipeline == 1:
         return

@@ -31,6 +31,7 @@ from shardwright.planner.performance.rate import Border, Figures, Limit, Replica
 from shardwright.planner.performance.types import PerformanceRequest, Prediction
 from shardwright.planner.performance.work import MissingFactError, work
 from shardwright.planner.question import Fit, Question
+from shardwright.planner.replica import replica
 from shardwright.planner.room import most_on_one, room_of, surviving, total
 from shardwright.planner.types import LoadKind, ModelChoice, Parallelism, Speed
 
@@ -116,8 +117,8 @@ class _Judge:
     """One arrangement under the service's traffic."""
 
     __slots__ = (
-        "_allowed", "_asked", "_fit", "_held_back", "_load", "_question", "_replica", "_stated", "_targets",
-        "_wanted",
+        "_allowed", "_asked", "_fit", "_held_back", "_load", "_most", "_question", "_replica", "_stated",
+        "_targets", "_wanted",
     )  # fmt: skip
 
     def __init__(self, question: Question, fit: Fit) -> None:
@@ -129,6 +130,7 @@ class _Judge:
         self._asked = _request(question, fit)
         self._replica = Replica(self._asked)
         self._held_back: frozenset[Limit] = frozenset()
+        self._most = 0
 
     def _of(self, fields: frozenset[str]) -> Targets:
         return targets_of(self._question.resolved, fields)
@@ -143,7 +145,9 @@ class _Judge:
         load, planned = self._load, self._question.replicas
         if load.kind is LoadKind.NONE:
             self._held_back |= {best.limit}
-            return self._fit_with(planned, (0.0, 0.0), best)
+            self._most, limit = self._replica.most_in_flight(self._of(self._stated))
+            held = self._most > 0
+            return self._fit_with(planned, (0.0, 0.0), best) if held else self._miss(limit, per_replica=0.0)
         most, comfortable = self._borders(kept, stated, best)
         if most < 1 and load.kind is LoadKind.IN_FLIGHT:
             return self._miss(stated.limit, per_replica=0.0)
@@ -180,14 +184,19 @@ class _Judge:
 
     def _at(self, replicas: int, targets: Targets) -> tuple[Prediction, Figures]:
         """Return what one of so many replicas does, and what is held against the targets."""
-        load = self._load
-        match load.kind:
+        if self._load.kind is LoadKind.RATE:
+            return self._replica.at(targets, rate_per_s=self._share(replicas) / 60)
+        return self._replica.at(targets, concurrency=self._share(replicas))
+
+    def _share(self, replicas: int) -> float:
+        """Return the load of one of so many replicas; without a load what memory and targets allow."""
+        match self._load.kind:
             case LoadKind.RATE:
-                return self._replica.at(targets, rate_per_s=load.total / 60 / replicas)
+                return self._load.total / replicas
             case LoadKind.IN_FLIGHT:
-                return self._replica.at(targets, concurrency=float(ceil(load.total / replicas)))
+                return float(ceil(self._load.total / replicas))
             case LoadKind.NONE:
-                return self._replica.at(targets, concurrency=float(self._fit.concurrency))
+                return float(min(self._fit.concurrency, max(1, self._most)))
 
     def _fit_with(self, needed: int, borders: tuple[float, float], best: Border) -> Fit:
         planned = replace(self._fit, replicas=max(1, needed, self._question.replicas))
@@ -216,6 +225,9 @@ class _Judge:
                 _phrase(field, seen, targets) for field in (TTFT, TPOT, ITL)
                 if over.get(field, 0.0) > 1 and field not in self._stated
             ),
+            load=self._share(fit.replicas),
+            slots=self._asked.max_num_seqs,
+            kv_room_tokens=self._asked.kv_capacity_tokens,
         )  # fmt: skip
         fit = replace(fit, speed=speed, held_back=self._held_back)
         match self._load.kind:
@@ -262,24 +274,11 @@ def _request(question: Question, fit: Fit) -> PerformanceRequest:
     No more requests run at once than the KV cache holds at the workload's long lengths (p95 input, half of
     p95 output): what is planned must not need the cache to be swapped.
     """
-    traffic, longest = question.resolved.traffic, fit.limits.max_model_len
-    inputs = float(max(1, min(traffic.input_p50_tokens, longest - 1)))
     held = max(1, fit.demand.most_held(fit.kv_room_tokens))
-    return PerformanceRequest(
-        architecture=fit.model.architecture,
-        gpu=fit.offer.product,
-        engine=question.engine,
-        parallelism=fit.parallelism,
-        input_tokens=inputs,
-        output_tokens=float(traffic.output_p50_tokens),
-        shared_prefix_tokens=float(min(traffic.shared_prefix_tokens, inputs - 1)),
-        rate_per_s=1.0,
-        max_num_seqs=min(fit.limits.max_num_seqs, held),
-        max_num_batched_tokens=fit.limits.max_num_batched_tokens,
-        kv_capacity_tokens=max(1, fit.kv_room_tokens),
-        fp8_kv=fit.limits.kv_cache_dtype == "fp8",
-        nvlink=fit.within_island,
-    )
+    return replica(
+        fit, question.resolved.traffic, question.engine, fit.offer.product,
+        slots=min(fit.limits.max_num_seqs, held), kv_room_tokens=max(1, fit.kv_room_tokens),
+    )  # fmt: skip
 
 
 def _with_running(fit: Fit, running: int) -> Fit:

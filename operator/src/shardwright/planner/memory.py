@@ -25,6 +25,8 @@ from shardwright.planner.types import (
     Verdict,
 )
 
+VISIBLE, KV_CACHE = "Visible memory", "KV cache"
+"""Items of the bill that others look for: what there is, and what is left."""
 HOPPER = 9
 """Major compute capability whose block-FP8 experts run by DeepGEMM unless told otherwise."""
 
@@ -175,7 +177,7 @@ def _bill(request: MemoryRequest, account: _Account, worst: _Stage) -> tuple[Bil
     taken = f"{graphs:.2f} GiB, taken after the pool before vLLM 0.20."
     sampler = f"The sampler sorts {limits.max_num_seqs} sequences x {request.architecture.vocab_size} words"
     return (
-        _line("Visible memory", account.total, f"What vLLM sees of a {request.gpu.short_name}."),
+        _line(VISIBLE, account.total, f"What vLLM sees of a {request.gpu.short_name}."),
         _line(
             "Outside the budget",
             account.budget - account.total,
@@ -191,7 +193,7 @@ def _bill(request: MemoryRequest, account: _Account, worst: _Stage) -> tuple[Bil
             "Non-torch", -account.non_torch, "NCCL's and kernels' own buffers, by version and parallelism."
         ),
         _line("CUDA graphs", 0.0 if outside else -graphs, taken if outside else "Reserved before the pool."),
-        _line("KV cache", worst.pool, "What is left."),
+        _line(KV_CACHE, worst.pool, "What is left."),
         _line("Margin", -account.margin, "Reserve of the class, promised to nobody."),
     )
 

@@ -147,6 +147,22 @@ class ModelChoice:
     architecture: ModelArchitecture
 
 
+CorrectionKey = tuple[str, str, str]
+"""(model id, GPU product label, engine version)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What was measured over what the model predicts by itself; None: not measured, and not corrected."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+    memory: float | None = None
+    """Of a GPU's memory that is no KV cache."""
+    requests: int = 0
+    """Behind TTFT and TPOT."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """Everything a decision depends on."""
@@ -199,6 +215,13 @@ class Speed:
     gaps: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     """Targets of the profile, not stated, that are not kept at the planned load; one phrase each."""
+    load: float | None = None
+    """The planned load of one replica: requests a minute where the load is stated so, else requests in
+    flight. None: not on record."""
+    slots: int | None = None
+    """Requests that one replica may run at once, by max-num-seqs and KV cache. None: not on record."""
+    kv_room_tokens: int | None = None
+    """KV tokens promised to requests of the workload's length. None: not on record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +234,10 @@ class Candidate:
     reason: CandidateReason
     message: str
     estimate: MemoryEstimate | None = None
+    replicas: int = 0
+    """Replicas that it would run; 0 when it does not fit or misses what is stated."""
+    speed: Speed | None = None
+    """What it would do; None when it does not fit, misses what is stated, or is not predicted."""
     gpus_short: int = 0
     gib_short: float = 0.0
     kv_cache_dtype: str = "auto"

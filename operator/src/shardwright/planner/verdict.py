@@ -52,8 +52,8 @@ def chosen(fit: Fit, cost: Cost) -> Candidate:
     if speed is not None:
         message += (
             f"; TTFT P{speed.ttft_percentile} {speed.ttft_ms:.0f} ms and TPOT P{speed.tpot_percentile} "
-            f"{speed.tpot_ms:.1f} ms predicted; a replica takes {speed.requests_per_minute:.0f} requests a "
-            "minute"
+            f"{speed.tpot_ms:.1f} ms predicted; a replica takes {int(speed.requests_per_minute)} requests "
+            "a minute"
         )
     return _with(fit, CandidateReason.CHOSEN, message)
 
@@ -84,7 +84,7 @@ def _name(other: Fit, fit: Fit) -> str:
 
 def _with(fit: Fit, reason: CandidateReason, message: str) -> Candidate:
     made = failure(fit.model, fit.offer, fit.parallelism, reason, message, fit.limits.kv_cache_dtype)
-    return replace(made, estimate=fit.estimate)
+    return replace(made, estimate=fit.estimate, replicas=fit.replicas, speed=fit.speed)
 
 
 def _shorter(fit: Fit, other: Fit, name: str) -> Candidate | None:

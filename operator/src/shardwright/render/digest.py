@@ -83,9 +83,10 @@ FIELDS: Final = MappingProxyType(
         "replicas": _N,
         "parallelism.tensor": _A,
         "parallelism.pipeline": _A,
-        "parallelism.data": _N,  # 1 is used yet (api.support)
+        "parallelism.data": _A,
         "parallelism.expert": _A,
         "planPolicy": _N,
+        "approvedRevision": _N,
         "rollout": _N,
         "drain": _T,
         "routing": _N,
@@ -113,6 +114,7 @@ _USUAL: Final = MappingProxyType(
         "slo.ttft.percentile": DEFAULT_PERCENTILE,
         "slo.tpot.percentile": DEFAULT_PERCENTILE,
         "slo.optimizeFor": "Cost",
+        "parallelism.data": 1,
     }
 )
 """Values that count as not written: earlier versions did not count these fields, and a digest that they

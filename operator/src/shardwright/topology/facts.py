@@ -147,16 +147,18 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     metadata, spec, status = _map(raw.get("metadata")), _map(raw.get("spec")), _map(raw.get("status"))
     labels = _map(metadata.get("labels"))
     trouble, restarts = _trouble(status)
+    owner = intern(_text(labels.get(LABEL_SERVICE)))
     return PodFacts(
         namespace=intern(_text(metadata.get("namespace")) or "default"),
         name=_text(metadata.get("name")),
         node=intern(_text(spec.get("nodeName")) or _text(status.get("nominatedNodeName"))),
         requests=_NOTHING if is_terminal(raw) else effective_requests(spec),
-        owner=intern(_text(labels.get(LABEL_SERVICE))),
+        owner=owner,
         revision=intern(_text(labels.get(LABEL_REVISION))),
         ready=_condition(status, "Ready").get("status") == "True",
         terminating=metadata.get("deletionTimestamp") is not None,
         trouble=intern(trouble),
         restarts=restarts,
         serving=labels.get(LABEL_SERVING) == "true",
+        address=_text(status.get("podIP")) if owner else "",
     )

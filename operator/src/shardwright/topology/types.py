@@ -72,6 +72,8 @@ class PodFacts(NamedTuple):
     """Reason of the worst container state or of PodScheduled=False: CrashLoopBackOff, Unschedulable."""
     restarts: int = 0
     serving: bool = False
+    address: str = ""
+    """IP of one of our pods, once it has one; of others it is not kept."""
 
 
 class Exclusion(StrEnum):

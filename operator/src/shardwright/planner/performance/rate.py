@@ -218,6 +218,21 @@ def highest_rate(
     )
 
 
+def highest_concurrency(
+    request: PerformanceRequest, targets: Targets, constants: PerformanceConstants | None = None
+) -> tuple[int, Limit]:
+    """Return `Replica.most_in_flight`. Raises MissingFactError like `predict`."""
+    return Replica(request, constants).most_in_flight(targets)
+
+
+def figures(
+    request: PerformanceRequest, targets: Targets, constants: PerformanceConstants | None = None
+) -> Figures:
+    """Return what is held against the targets at the request's own load. Raises MissingFactError."""
+    found = Replica(request, constants)
+    return found.at(targets, rate_per_s=request.rate_per_s, concurrency=request.concurrency)[1]
+
+
 def _figures(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> Figures:
     """Return the figures while so many requests run; `extra_ms` is what the p95 prompt takes longer."""
     ttft = at.ttft_ms * ttft_factor(targets.ttft_percentile, at.running)

@@ -1,0 +1,125 @@
+"""A fake exporter of vLLM's metrics: many engines behind one port, each with counters that a test sets.
+
+It decides nothing: no engine runs, and no figure means anything beyond what the test gave it. Its names are held
+against the committed list of those that a real vLLM exposes (`tests/data/vllm_metrics.txt`).
+"""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+LABELS = '{engine="0",model_name="chat"}'
+BUCKETS = {
+    "vllm:time_to_first_token_seconds": ("0.5", "+Inf"),
+    "vllm:request_time_per_output_token_seconds": ("0.05", "+Inf"),
+}
+
+
+@dataclass
+class Engine:
+    """What one engine has counted."""
+
+    requests: float = 0.0
+    ttft_s: float = 0.1
+    tpot_s: float = 0.01
+    input_tokens: float = 500.0
+    output_tokens: float = 100.0
+    blocks: int | None = 1000
+    block_tokens: int = 16
+    started: float = field(default_factory=time.time)
+    sums: dict[str, float] = field(default_factory=dict)
+
+    def serve(self, requests: float) -> None:
+        """Count so many more requests, each with the lengths and times of now."""
+        self.requests += requests
+        for name, each in (
+            ("vllm:time_to_first_token_seconds", self.ttft_s),
+            ("vllm:request_time_per_output_token_seconds", self.tpot_s),
+            ("vllm:prompt_tokens_total", self.input_tokens),
+            ("vllm:generation_tokens_total", self.output_tokens),
+        ):
+            self.sums[name] = self.sums.get(name, 0.0) + requests * each
+
+    def restart(self) -> None:
+        """Begin at zero, as a new process does."""
+        self.requests, self.sums, self.started = 0.0, {}, time.time()
+
+    def page(self) -> str:
+        """Give the page of /metrics."""
+        lines = [f"process_start_time_seconds {self.started}", f"vllm:num_requests_running{LABELS} 0.0"]
+        for name, edges in BUCKETS.items():
+            lines += [f'{name}_bucket{LABELS[:-1]},le="{edge}"}} {self.requests}' for edge in edges]
+            lines += [
+                f"{name}_count{LABELS} {self.requests}",
+                f"{name}_sum{LABELS} {self.sums.get(name, 0.0)}",
+            ]
+        for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total"):
+            lines.append(f"{name}{LABELS} {self.sums.get(name, 0.0)}")
+        lines.append(f"vllm:prefix_cache_hits_total{LABELS} 0.0")
+        if self.blocks is not None:
+            lines.append(
+                f'vllm:cache_config_info{{block_size="{self.block_tokens}",engine="0",'
+                f'num_gpu_blocks="{self.blocks}"}} 1.0'
+            )
+        return "\n".join(lines) + "\n"
+
+
+class FakeVLLM:
+    """The server: /NAMESPACE/POD is the page of one engine."""
+
+    def __init__(self) -> None:
+        self.engines: dict[tuple[str, str], Engine] = {}
+        self.asked = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"127.0.0.1:{self._server.server_port}"
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Give the engines as Prometheus' file_sd and static_configs take them."""
+        return [
+            {
+                "targets": [self.address],
+                "labels": {
+                    "__metrics_path__": f"/{namespace}/{pod}",
+                    "namespace": namespace,
+                    "pod": pod,
+                    "instance": pod,
+                },
+            }
+            for namespace, pod in self.engines
+        ]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked += 1
+                _, namespace, pod, *_ = (*self.path.split("/"), "", "")
+                engine = outer.engines.get((namespace, pod))
+                body = engine.page().encode() if engine else b""
+                self.send_response(200 if engine else 404)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler

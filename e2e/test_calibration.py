@@ -1,0 +1,188 @@
+"""The operator beside a real Prometheus that scrapes fake engines: measured, off, killed, back; nothing that serves moves."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from controller_world import World, install, is_ready, world_of
+from harness.api import Json
+from harness.cluster import Cluster
+from harness.fake_vllm import Engine, FakeVLLM
+from harness.prometheus import Prometheus
+from harness.waiting import wait_until
+from operator_process import NAMESPACE, OperatorProcess, render_chart
+
+pytestmark = pytest.mark.cluster
+
+STORE = "shardwright-calibration"
+VALUES = ("calibrationStore.enabled=true",)
+
+
+@dataclass
+class Measured:
+    """A world whose engines are scraped."""
+
+    world: World
+    vllm: FakeVLLM
+    prometheus: Prometheus
+
+    def scrape(self) -> None:
+        """Have Prometheus scrape the pods of the world, each with an engine of its own."""
+        for pod in self.world.pods():
+            key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+            self.vllm.engines.setdefault(key, Engine())
+        targets = self.prometheus.directory / "targets.json"
+        partial = targets.with_suffix(".new")
+        partial.write_text(json.dumps(self.vllm.targets()))
+        partial.rename(targets)
+
+    def calibration(self, name: str) -> Json:
+        found: Json = self.world.get(name)["status"].get("calibration", {})
+        return found
+
+    def figures(self, name: str) -> dict[str, Json]:
+        return {figure["name"]: figure for figure in self.calibration(name).get("figures", [])}
+
+    def until(self, name: str, holds: Callable[[dict[str, Json]], bool], what: str) -> dict[str, Json]:
+        try:
+            wait_until(lambda: holds(self.figures(name)), what, 60)
+        except TimeoutError as late:
+            raise AssertionError(f"{late}\n{self.calibration(name)}\n{self.world.operator.tail()}") from late
+        return self.figures(name)
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Iterator[FakeVLLM]:
+    with FakeVLLM() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    directory = tmp_path_factory.mktemp("prometheus")
+    (directory / "targets.json").write_text("[]")
+    discovery = {"files": [str(directory / "targets.json")], "refresh_interval": "1s"}
+    with Prometheus(directory, [{"job_name": "pods", "file_sd_configs": [discovery]}]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, prometheus: Prometheus) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(
+        cluster,
+        values=VALUES,
+        arguments=(
+            *("--engine-metrics-interval", "1", "--prometheus-stale", "10"),
+            *("--prometheus-url", prometheus.url, "--calibration-store", f"{NAMESPACE}/{STORE}"),
+        ),
+        log_name="operator-calibration",
+    )
+    install(process)
+    kept = [m for m in render_chart(cluster, NAMESPACE, VALUES) if m["kind"] == "ConfigMap"]
+    cluster.apply(*(m | {"metadata": m["metadata"] | {"namespace": NAMESPACE}} for m in kept))
+    with process:
+        yield process
+
+
+@pytest.fixture
+def measured(
+    cluster: Cluster, operator: OperatorProcess, namespace: str, vllm: FakeVLLM, prometheus: Prometheus
+) -> Iterator[Measured]:
+    with world_of(cluster, operator, namespace) as world:
+        yield Measured(world, vllm, prometheus)
+
+
+def serve(measured: Measured, requests: float = 40.0) -> None:
+    for engine in measured.vllm.engines.values():
+        engine.serve(requests)
+
+
+def test_measured_off_killed_and_back(measured: Measured, cluster: Cluster) -> None:
+    world = measured.world
+    world.add_node("a", gpus=4)
+    world.apply(world.service("chat", replicas=2))
+    world.ready("chat")
+    measured.scrape()
+    predicted = world.get("chat")["status"]["plan"]["kvTokens"]
+    for engine in measured.vllm.engines.values():
+        engine.blocks = round(predicted * 1.05 / engine.block_tokens)
+        engine.ttft_s = 60.0
+    found = measured.until("chat", lambda f: bool(f.get("KVTokens", {}).get("ratio")), "the KV cache")
+    assert found["KVTokens"]["ratio"] == "1.05"
+    assert found["KVTokens"]["samples"] in {1, 2}, "as many as were scraped by then"
+    assert found["TTFT"]["reason"] == "TooFewRequests"
+    assert measured.calibration("chat")["source"] == "Prometheus"
+    assert world.operator.metrics()["shardwright_engine_metrics_up"] == 1
+
+    children, pods = children_of(world), names_of(world)
+    serve(measured)
+    time.sleep(3)
+
+    def off(figures: dict[str, Json]) -> bool:
+        serve(measured)
+        return figures["TTFT"]["reason"] == "AbovePrediction"
+
+    found = measured.until("chat", off, "a time to first token that is off")
+    assert float(found["TTFT"]["ratio"]) > 1.25
+    assert found["TTFT"]["samples"] >= 50
+    load = measured.calibration("chat")
+    assert (load["inputTokens"], load["outputTokens"]) == (500, 100)
+    world.until("chat", "Planned", "True", "PredictionOff")
+    kept = cluster.api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{STORE}").get("data", {})
+    assert [json.loads(text)["model"] for text in kept.values()] == ["meta-llama/Llama-3.1-8B-Instruct"]
+
+    measured.prometheus.kill()
+    world.until("chat", "SLOMet", "Unknown", "MetricsUnavailable")
+    assert {figure["reason"] for figure in measured.figures("chat").values()} == {"NotRead"}
+    assert not any("ratio" in figure for figure in measured.figures("chat").values())
+    assert world.operator.metrics()["shardwright_engine_metrics_up"] == 0
+    written = world.get("chat")["metadata"]["resourceVersion"]
+    time.sleep(5)
+    assert world.get("chat")["metadata"]["resourceVersion"] == written, "an outage is told once"
+    assert world.is_("chat", "Planned", "True", "PredictionOff"), "not knowing is no verdict"
+    assert world.is_("chat", "Ready", "True")
+
+    measured.prometheus.start()
+    world.until("chat", "SLOMet", "Unknown", "NotMeasured")
+    measured.until("chat", lambda f: f["KVTokens"].get("ratio") == "1.05", "the KV cache again")
+    assert children_of(world) == children
+    assert names_of(world) == pods
+
+
+def children_of(world: World) -> dict[tuple[str, str], int]:
+    """Give the generation of each child: its status may change, what the operator says in it must not."""
+    return {key: item["metadata"].get("generation", 0) for key, item in world.children().items()}
+
+
+def names_of(world: World) -> set[str]:
+    return {pod["metadata"]["name"] for pod in world.pods() if is_ready(pod)}
+
+
+def test_an_operator_that_starts_anew_writes_nothing_and_keeps_what_was_measured(measured: Measured) -> None:
+    world = measured.world
+    world.add_node("a")
+    world.apply(world.service("chat"))
+    world.ready("chat")
+    measured.scrape()
+    measured.until("chat", lambda f: bool(f.get("KVTokens", {}).get("ratio")), "the KV cache")
+    before = world.at_rest()
+    world.operator.stop()
+    world.operator.start()
+    time.sleep(5)
+    assert world.versions() == before
+
+
+def test_a_prometheus_without_the_pods_changes_nothing(measured: Measured, tmp_path: Path) -> None:  # noqa: ARG001
+    world = measured.world
+    world.add_node("a")
+    world.apply(world.service("chat"))
+    world.ready("chat")
+    before = world.at_rest()
+    time.sleep(3)
+    assert world.versions() == before
+    assert not measured.calibration("chat")
+    assert world.is_("chat", "SLOMet", "Unknown", "NotMeasured")

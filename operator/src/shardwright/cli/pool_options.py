@@ -1,0 +1,85 @@
+"""Which nodes a decision is made for: the options of `shardwright plan` and `shardwright diff`.
+
+Decides how the options become a pool. Reads a file, or the current cluster when asked to; else nothing is
+contacted.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from shardwright.api.llmservice import LLMService
+from shardwright.api.pool import PoolSpec
+from shardwright.catalog.gpus import find_product, load_products, unknown_product_message
+from shardwright.cli.live import read_nodes_and_pods
+from shardwright.cli.plan_input import InputError, documents, read_cluster, read_shapes
+from shardwright.topology.pool import bridges_of, build_pool, pool_of_shapes
+from shardwright.topology.types import NodeFacts, PodFacts, Pool
+
+_ONE_NODE = 8
+"""GPUs of the node that is assumed for a product of pool.gpuProducts when no nodes are given."""
+_MOST_NODES = 64
+"""Nodes of one of pool.shapes that are assumed: more of the same change no plan."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--nodes",
+        metavar="FILE",
+        help="saved output of kubectl get nodes,pods -A -o yaml (pods may be left out)",
+    )
+    where.add_argument("--cluster", action="store_true", help="read nodes and pods of the current cluster")
+    where.add_argument(
+        "--gpu", action="append", metavar="PRODUCT:GPUS[xNODES]",
+        help="plan for such nodes, may be repeated; default: pool.shapes, or 8 of each of pool.gpuProducts",
+    )  # fmt: skip
+
+
+class Nodes:
+    """The nodes that the options name, read once for all services."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Read them. Raises InputError."""
+        self._shapes: Sequence[str] | None = args.gpu
+        self._real: tuple[list[NodeFacts], list[PodFacts]] | None = None
+        if args.nodes:
+            self._real = read_cluster(documents(args.nodes))
+        elif args.cluster:
+            self._real = read_cluster(read_nodes_and_pods(args.context))
+
+    def pool(self, service: LLMService) -> tuple[Pool, bool]:
+        """Return the pool of a service, and whether what is free on it is known. Raises InputError."""
+        spec, products, metadata = service.spec.pool, load_products(), service.metadata
+        if self._real is not None:
+            own = (metadata.namespace, metadata.name)
+            return build_pool(*self._real, products, spec, ignore_owner=own), True
+        where, shapes = _assumed(self._shapes, spec)
+        if not shapes:
+            raise InputError(
+                "which GPUs? give --nodes FILE, --cluster or --gpu PRODUCT:GPUS, or write "
+                "spec.pool.gpuProducts"
+            )
+        for name, _, _ in shapes:
+            if find_product(name) is None:
+                raise InputError(f"{where}: {unknown_product_message(name)}")
+        known = [(found.label, gpus, count) for name, gpus, count in shapes if (found := find_product(name))]
+        return pool_of_shapes(known, products, bridges_of(spec)), False
+
+
+def _assumed(options: Sequence[str] | None, spec: PoolSpec) -> tuple[str, list[tuple[str, int, int]]]:
+    """Return the nodes to assume, and which option or field they come from."""
+    if options:
+        return "--gpu", read_shapes(options)
+    if spec.shapes:
+        found = [(s.product, s.gpus_per_node, min(s.max_nodes, _MOST_NODES)) for s in spec.shapes]
+        return "spec.pool.shapes", found
+    return "spec.pool.gpuProducts", [(p, _ONE_NODE, 1) for p in spec.gpu_products or ()]
+
+
+def notes(pool: Pool, *, live: bool) -> Sequence[str]:
+    """Return what the user should know of the nodes."""
+    told = [e.message for e in pool.excluded if e.reason.value != "ProductNotWanted"]
+    if not live:
+        told.append("nodes are assumed: their CPU, memory and disk are taken as ample and all GPUs as free")
+    return told

@@ -1,0 +1,168 @@
+"""What was measured, kept in one ConfigMap for the next plan: by model, GPU product and engine version.
+
+Decides what is worth a write, and how services that share a key are put together. Never changes a plan in
+force: `controller.planning` takes corrections when it plans anew, and the plan carries those that it was made
+with.
+"""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from shardwright.api.llmservice import ServiceKey
+from shardwright.cluster.api import Api
+from shardwright.cluster.errors import ClusterError, Gone
+from shardwright.cluster.json import JsonObject
+from shardwright.cluster.kinds import CONFIG_MAP
+from shardwright.planner.calibration import Comparison, Figure, Measured
+from shardwright.planner.types import Correction, CorrectionKey, Plan
+
+_LOG = logging.getLogger(__name__)
+
+REST_S: Final = 300.0
+"""Seconds between two writes."""
+CHANGE: Final = 0.05
+"""Share by which a ratio must have moved to be written again."""
+MOST_ENTRIES: Final = 500
+"""Some 200 bytes each: far below the 1 MiB of a ConfigMap."""
+_FIGURES: Final = {Figure.TTFT: "ttft", Figure.TPOT: "tpot", Figure.MEMORY: "memory"}
+LOWEST, HIGHEST = 0.5, 2.0
+"""Bounds of a ratio that a plan counts with: what is further off is no matter of calibration. Our choice."""
+
+
+@dataclass(slots=True)
+class CalibrationStore:
+    """The ConfigMap `where`, (namespace, name). `clock` gives seconds."""
+
+    api: Api
+    where: tuple[str, str]
+    clock: Callable[[], float]
+    corrections: dict[CorrectionKey, Correction] = field(default_factory=dict)
+    """As read, and as measured since."""
+    _seen: dict[ServiceKey, tuple[CorrectionKey, Comparison]] = field(default_factory=dict)
+    _written: dict[CorrectionKey, Correction] = field(default_factory=dict)
+    _next_s: float = 0.0
+    _said: str = ""
+
+    async def load(self) -> None:
+        """Read what is kept, which is nothing without a ConfigMap. Raises ClusterError."""
+        try:
+            found = await self.api.get(CONFIG_MAP, *self.where)
+        except Gone:
+            return
+        self._written = _entries(found.get("data") or {})
+        self.corrections.update(self._written)
+
+    def note(self, service: ServiceKey, plan: Plan, version: str, found: Comparison) -> None:
+        """Take note of what was measured of a service."""
+        if any(isinstance(figure, Measured) for figure in found.figures):
+            self._seen[service] = ((plan.model.model_id, plan.product.label, version), found)
+
+    async def write(self) -> None:
+        """Write what has moved, at most every few minutes. What fails is logged once and tried again."""
+        if self.clock() < self._next_s or not self._seen:
+            return
+        self._next_s = self.clock() + REST_S
+        measured = _pooled(self._seen.values())
+        self._seen.clear()
+        moved = {key: new for key, new in measured.items() if _moved(self._written.get(key), new)}
+        if not moved:
+            return
+        for key, new in moved.items():
+            self.corrections[key] = _merged(self.corrections.pop(key, Correction()), new)
+        while len(self.corrections) > MOST_ENTRIES:
+            del self.corrections[next(iter(self.corrections))]
+        try:
+            await self.api.apply(_config_map(self.where, self.corrections))
+        except ClusterError as error:
+            if self._said != str(error):
+                self._said = str(error)
+                _LOG.warning("calibration not kept config_map=%s error=%s", "/".join(self.where), error)
+            return
+        self._said, self._written = "", dict(self.corrections)
+        _LOG.info("calibration kept config_map=%s entries=%d", "/".join(self.where), len(self._written))
+
+
+def _pooled(seen: Any) -> dict[CorrectionKey, Correction]:  # noqa: ANN401 -- values of a dict
+    """Put services that share a key together: each figure weighs as many samples as it has."""
+    sums: dict[CorrectionKey, dict[str, list[float]]] = {}
+    for key, comparison in seen:
+        of_key = sums.setdefault(key, {})
+        for figure in comparison.figures:
+            name = _FIGURES.get(figure.figure)
+            if name is None or not isinstance(figure, Measured):
+                continue
+            total = of_key.setdefault(name, [0.0, 0.0, 0.0])
+            total[0] += figure.measured * figure.samples
+            total[1] += figure.predicted * figure.samples
+            total[2] += figure.samples
+    found = {}
+    for key, of_key in sums.items():
+        ratios = {
+            name: round(min(HIGHEST, max(LOWEST, a / b)), 2) for name, (a, b, _) in of_key.items() if b > 0
+        }
+        requests = max((int(n) for name, (_, _, n) in of_key.items() if name != "memory"), default=0)
+        found[key] = Correction(**ratios, requests=requests)
+    return found
+
+
+def _moved(before: Correction | None, after: Correction) -> bool:
+    if before is None:
+        return True
+    pairs = zip(_ratios(before), _ratios(after), strict=True)
+    return any(b is not None and (a is None or abs(a - b) > CHANGE * a) for a, b in pairs)
+
+
+def _merged(before: Correction, after: Correction) -> Correction:
+    """Return the newer ratios; where there is none the older one stands."""
+    return Correction(
+        ttft=before.ttft if after.ttft is None else after.ttft,
+        tpot=before.tpot if after.tpot is None else after.tpot,
+        memory=before.memory if after.memory is None else after.memory,
+        requests=after.requests or before.requests,
+    )
+
+
+def _ratios(correction: Correction) -> tuple[float | None, ...]:
+    return correction.ttft, correction.tpot, correction.memory
+
+
+def _config_map(where: tuple[str, str], corrections: Mapping[CorrectionKey, Correction]) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": where[0], "name": where[1]},
+        "data": {_name(key): _text(key, entry) for key, entry in corrections.items()},
+    }
+
+
+def _name(key: CorrectionKey) -> str:
+    """Return a key of a ConfigMap that a reader recognises and that no other entry has."""
+    readable = re.sub(r"[^-._a-zA-Z0-9]", "-", ".".join(key))[:200]
+    return f"{readable}.{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:8]}"
+
+
+def _text(key: CorrectionKey, entry: Correction) -> str:
+    model, product, version = key
+    values = {name: value for name, value in asdict(entry).items() if value is not None}
+    return json.dumps({"model": model, "gpu": product, "engine": version, **values})
+
+
+def _entries(data: Mapping[str, str]) -> dict[CorrectionKey, Correction]:
+    """Read entries; one that cannot be read is left out."""
+    found = {}
+    for name, text in sorted(data.items()):
+        try:
+            raw = json.loads(text)
+            key = (str(raw["model"]), str(raw["gpu"]), str(raw["engine"]))
+            ratios = {part: float(raw[part]) for part in ("ttft", "tpot", "memory") if part in raw}
+            if not all(LOWEST <= ratio <= HIGHEST for ratio in ratios.values()):
+                raise ValueError("a ratio is out of bounds")  # noqa: TRY301 -- told like what cannot be read
+            found[key] = Correction(**ratios, requests=int(raw.get("requests", 0)))
+        except (ValueError, KeyError, TypeError) as error:
+            _LOG.warning("calibration entry left out key=%s error=%s", name, error)
+    return found

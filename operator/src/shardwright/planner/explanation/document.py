@@ -1,0 +1,327 @@
+"""The explanation of one decision, as a document.
+
+Decides which figures there are and what they are called; every view (text, JSON, page) shows these and no
+others. Never computes. Figures are rounded once, here on the way in; null is "not known", never zero.
+"""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+VERSION = 1
+"""Of the document: fields are only added; a change of meaning raises it."""
+
+Number = int | float
+
+
+class Part(BaseModel):
+    """Base of all parts: frozen, camelCase in JSON, nothing unknown."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class Service(Part):
+    """Whose decision it is."""
+
+    namespace: str
+    name: str
+
+
+class Source(Part):
+    """What the explanation was made from."""
+
+    type: Literal["Decided", "Recorded"]
+    """Decided just now from a file; or read from a live object, as frozen in its revision."""
+    revision: str | None
+    not_recorded: tuple[str, ...]
+    """What a live object does not keep, one sentence each."""
+
+
+class Answer(Part):
+    """The first screen, in plain words: one sentence or two each."""
+
+    verdict: Literal["Kept", "NotKept", "NotKnown", "NoPlan"]
+    """Whether targets and load are predicted to be kept."""
+    runs: str
+    costs: str
+    keeps: str
+    limits: str
+
+
+class Engine(Part):
+    """The engine's limits, as rendered."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization_percent: int
+    kv_cache_dtype: str
+
+
+class Pod(Part):
+    """What one pod asks of a node."""
+
+    cpu_millis: int
+    memory_gib: Number
+    shm_gib: Number
+    ephemeral_gib: Number
+
+
+class Choice(Part):
+    """The chosen arrangement."""
+
+    summary: str
+    model: str
+    gpu_product: str
+    gpu: str
+    parallelism: str
+    gpus_per_replica: int
+    replicas: int
+    gpus: int
+    price_per_gpu_hour: Number | None
+    """USD, from the catalogue's price list."""
+    price_per_hour: Number | None
+    """USD, of all replicas."""
+    price_source: str
+    max_context_tokens: int
+    context_clamped_from: int | None
+    engine: Engine
+    pod: Pod
+    binding_constraint: str
+    coverage: str
+
+
+class Load(Part):
+    """What the service has to take, and what one replica takes."""
+
+    unit: str
+    """`requests a minute` or `requests in flight`."""
+    stated: Number | None
+    """Of the whole service; null when none is stated."""
+    per_replica: Number | None
+    """What the prediction is for."""
+    most_per_replica: Number | None
+    """The most that keeps the targets, as far as a lone request keeps them."""
+    most_requests_per_minute_per_replica: Number | None
+    limit: str | None
+    """What stops more: TTFT, TPOT, LongestStep or Slots."""
+    running_per_replica: Number | None
+    input_p50_tokens: int
+    input_p95_tokens: int
+    output_p50_tokens: int
+    output_p95_tokens: int
+    shared_prefix_tokens: int
+    profile: str
+
+
+class Term(Part):
+    """One summand of a predicted time."""
+
+    name: str
+    ms: Number | None
+    why: str
+
+
+class Time(Part):
+    """TTFT or TPOT of one replica at the planned load."""
+
+    name: Literal["TTFT", "TPOT"]
+    percentile: int
+    judged_ms: Number | None
+    """Predicted, at that percentile."""
+    with_margin_ms: Number | None
+    """What is held against the target."""
+    target_ms: Number
+    plan_below_ms: Number
+    """The target less the margin: where a prediction must stay."""
+    stated: bool
+    """Whether the spec states the target; else it is the profile's and binds nothing."""
+    kept: bool | None
+    median_ms: Number | None
+    """The sum of the terms; null when the terms are not known."""
+    terms: tuple[Term, ...]
+
+
+class Band(Part):
+    """How far a predicted time may be off."""
+
+    low: Number
+    high: Number
+    covered: bool
+    """Whether measured rows stand behind it."""
+    phrase: str
+    gaps: tuple[str, ...]
+
+
+class Prediction(Part):
+    """What is predicted of latency."""
+
+    margin: Number
+    """Predictions are multiplied by it before they are held against a target."""
+    band: Band
+    ttft: Time
+    tpot: Time
+
+
+class Step(Part):
+    """One question of the decision and its answer."""
+
+    question: str
+    verdict: Literal["Yes", "YesBut", "No", "NotAsked"]
+    answer: str
+    because: str
+
+
+class BillLine(Part):
+    """One line of the memory bill."""
+
+    item: str
+    gib: Number
+    why: str
+
+
+class Share(Part):
+    """One part of a GPU's memory."""
+
+    item: str
+    gib: Number
+
+
+class Memory(Part):
+    """The bill of the fullest GPU, and what is left for the KV cache of one engine."""
+
+    visible_gib: Number
+    bill: tuple[BillLine, ...]
+    shares: tuple[Share, ...]
+    """The same as parts of the visible memory, the promised KV cache without the margin."""
+    kv_tokens: int
+    """Predicted."""
+    promised_kv_tokens: int
+    """After the margin."""
+    needed_kv_tokens: int
+    requests_in_flight: int
+    """In one engine, that the needed tokens are for."""
+    coverage: str
+
+
+class Percentile(Part):
+    """One percentile at one load."""
+
+    percentile: int
+    ttft_ms: Number | None
+    tpot_ms: Number | None
+
+
+class CurvePoint(Part):
+    """One load of one replica."""
+
+    load: Number
+    times: tuple[Percentile, ...]
+
+
+class Curves(Part):
+    """Times of one replica against its load."""
+
+    unit: str
+    percentiles: tuple[int, ...]
+    points: tuple[CurvePoint, ...]
+    planned: Number
+    """The planned load of one replica."""
+    most: Number | None
+    """The highest load that keeps the targets which a lone request keeps; null when there is none."""
+    full: Number
+    """The load at which all slots are in use."""
+
+
+class CostPoint(Part):
+    """The decision when one target is another."""
+
+    target_ms: int
+    summary: str | None
+    """Null when there is no plan."""
+    replicas: int | None
+    gpus: int | None
+    price_per_hour: Number | None
+    reason: str | None
+    message: str
+
+
+class CostCurve(Part):
+    """The decision against one target, the others as they are."""
+
+    target: Literal["TTFT", "TPOT"]
+    percentile: int
+    current_ms: int
+    stated: bool
+    points: tuple[CostPoint, ...]
+
+
+class Candidate(Part):
+    """One arrangement that was considered."""
+
+    arrangement: str
+    """Unique name inside the decision."""
+    model: str | None
+    gpu: str | None
+    parallelism: str | None
+    gpus_per_replica: int | None
+    replicas: int | None
+    price_per_hour: Number | None
+    """USD, of all replicas that it would run."""
+    ttft_ms: Number | None
+    tpot_ms: Number | None
+    kv_tokens: int | None
+    """Promised."""
+    reason: str
+    message: str
+
+
+class Reason(Part):
+    """What a word of the candidates' column means."""
+
+    name: str
+    sentence: str
+
+
+class NodeCount(Part):
+    """Replicas that a node has room for, or GPUs that somebody holds."""
+
+    name: str
+    count: int
+
+
+class Room(Part):
+    """Where the plan has room now."""
+
+    wanted: int
+    placed: int
+    nodes: tuple[NodeCount, ...]
+    stranded_gpus: int
+    obstacle: str
+    holders: tuple[NodeCount, ...]
+    """GPUs of nodes of this kind that others hold."""
+
+
+class Explanation(Part):
+    """The whole document."""
+
+    version: int = VERSION
+    service: Service
+    source: Source
+    planned: bool
+    reason: str | None
+    """Why there is no plan."""
+    message: str | None
+    answer: Answer
+    choice: Choice | None
+    load: Load
+    prediction: Prediction | None
+    questions: tuple[Step, ...]
+    memory: Memory | None
+    curves: Curves | None
+    cost: tuple[CostCurve, ...]
+    candidates: tuple[Candidate, ...]
+    reasons: tuple[Reason, ...]
+    room: Room | None
+    notes: tuple[str, ...]
+    inputs_digest: str
