@@ -3,7 +3,8 @@
 Decides the vocabulary of trials. Never tries anything.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import LLMServiceSpec
@@ -13,6 +14,7 @@ from shardwright.planner.demand import Demand
 from shardwright.planner.offers import Offer
 from shardwright.planner.types import (
     Candidate,
+    Correction,
     EngineLimits,
     MemoryEstimate,
     ModelChoice,
@@ -31,6 +33,12 @@ class Question:
     engine: EngineClass
     added_flags: tuple[str, ...] = ()
     """Flags of `engine.args` that the plan's figures do not cover."""
+    corrections: Mapping[tuple[str, str], Correction] = field(default_factory=dict)
+    """What was measured before, by model id and product label."""
+
+    def correction(self, model: ModelChoice, offer: Offer) -> Correction:
+        """Return what was measured of a checkpoint on a product; nothing is corrected where nothing was."""
+        return self.corrections.get((model.model_id, offer.product.label), Correction())
 
     @property
     def max_gpus(self) -> int:

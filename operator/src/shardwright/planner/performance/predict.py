@@ -24,7 +24,7 @@ def predict(request: PerformanceRequest, constants: PerformanceConstants | None 
     """
     engine = engine_of(request, speed(request, constants or load_performance_constants()))
     state = settle(engine, request)
-    ttft, tpot = _ttft(engine, state), _tpot(state)
+    ttft, tpot = _ttft(engine, state), _tpot(engine, state)
     at = state.at
     ttft_ms, tpot_ms = ttft.total_ms, tpot.total_ms
     return Prediction(
@@ -55,10 +55,11 @@ def _ttft(engine: Engine, state: Settled) -> TTFTTerms:
         step_ms=at.step_wait_ms,
         queue_ms=at.queue_ms,
         slots_ms=state.slots_ms,
+        correction_ms=at.ttft_ms * (1.0 - 1.0 / engine.ttft_ratio),
     )
 
 
-def _tpot(state: Settled) -> TPOTTerms:
+def _tpot(engine: Engine, state: Settled) -> TPOTTerms:
     step = state.at.step
     return TPOTTerms(
         weights_ms=step.weights_ms,
@@ -67,4 +68,5 @@ def _tpot(state: Settled) -> TPOTTerms:
         communication_ms=step.communication_ms,
         launch_ms=step.launch_ms,
         interference_ms=state.at.interference_ms,
+        correction_ms=state.at.tpot_ms * (1.0 - 1.0 / engine.tpot_ratio),
     )

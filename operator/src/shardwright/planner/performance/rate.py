@@ -194,4 +194,4 @@ def _longer_prompt_ms(engine: Engine, request: PerformanceRequest, targets: Targ
     if longer is None or longer <= request.input_tokens or targets.ttft_percentile < LONG_PERCENTILE:
         return 0.0
     found = prefill(engine.speed, longer, request.shared_prefix_tokens, request.max_num_batched_tokens)
-    return found.total_ms - engine.prompt.total_ms
+    return (found.total_ms - engine.prompt.total_ms) * engine.ttft_ratio
