@@ -20,8 +20,8 @@ from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
 from shardwright.cli.decide import add_inputs, complain, decide, tell
+from shardwright.cli.files import InputError
 from shardwright.cli.live import Raw, read_service_and_revision
-from shardwright.cli.plan_input import InputError
 from shardwright.planner.explanation.build import Case, explain, full_explanation
 from shardwright.planner.explanation.document import Explanation, Service, Source
 from shardwright.planner.explanation.recorded import recorded

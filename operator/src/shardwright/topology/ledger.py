@@ -182,10 +182,11 @@ class Ledger:
         wanted = set(nodes)
         total: defaultdict[str, int] = defaultdict(int)
         for node in wanted:
+            most = self._capacity.get(node, _NOTHING).gpus
             for pod_key in self._pods_on.get(node, ()):
                 pod = self._pods[pod_key]
                 who = f"{pod.namespace}/{pod.owner}" if pod.owner else f"pod {pod.namespace}/{pod.name}"
-                total[who] += pod.requests.gpus
+                total[who] += min(pod.requests.gpus, most)  # nobody holds more than there is
         for key, held in self._slots.items():
             for slot, _ in held:
                 if slot.node in wanted:
