@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from shardwright.cli.main import main
 from topology.cluster_objects import node, pod
 
-CODES = {"plan": {0, 1, 2, 4}, "estimate": {0, 1, 2, 3}}
+CODES = {"plan": {0, 1, 2, 4}, "explain": {0, 1, 2}, "estimate": {0, 1, 2, 3}}
 MOST_CPU_S = 5.0
 """Of one run, on a machine that does other things; a few hundredths of a second are usual."""
 CONFIG = {
@@ -171,7 +171,10 @@ ROOM = tempfile.TemporaryDirectory()
 
 def check_plan(service, nodes, output="json"):
     paths = written(service), written(nodes)
-    code, out, err = run("plan", "-f", paths[0], "--nodes", paths[1], "-o", output)
+    if output == "page":
+        code, out, err = run("explain", "-f", paths[0], "--nodes", paths[1], "--html", f"{paths[0]}.html")
+    else:
+        code, out, err = run("plan", "-f", paths[0], "--nodes", paths[1], "-o", output)
     if code == 2:
         assert out == ""
         assert all(any(path in line for path in paths) for line in err.splitlines()), err
@@ -190,6 +193,7 @@ def test_the_valid_inputs_are_valid():
     both = {"kind": "List", "items": [SERVICE, CONFIG_MAP]}
     assert check_plan(both, NODES) == 0
     assert check_plan(both, NODES, "manifests") == 0
+    assert check_plan(both, NODES, "page") == 0
     assert run("estimate", "--model", "a/b", "--gpu", "H100", "--config", written(CONFIG))[0] == 0
     assert run("estimate", "--batch", written(LINE))[0] == 0
     assert run("estimate", "--batch", written(OWN_LINE))[0] == 1
@@ -230,7 +234,7 @@ def test_each_place_of_an_estimate_with_each_telling_value(base):
 
 
 @FUZZ
-@given(mutants(SERVICE), st.sampled_from(["json", "text", "manifests"]))
+@given(mutants(SERVICE), st.sampled_from(["json", "text", "manifests", "page"]))
 def test_any_value_in_a_service(service, output):
     check_plan({"kind": "List", "items": [service, CONFIG_MAP]}, NODES, output)
 

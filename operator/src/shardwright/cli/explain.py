@@ -84,8 +84,9 @@ def _write(path: str, document: dict[str, Any]) -> None:
 
     try:
         Path(path).write_text(render(document), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--html: cannot write {path}: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"--html: cannot write {path}: {why}") from error
 
 
 def live_explanation(raw: Raw, revision: Raw | None) -> Explanation:
