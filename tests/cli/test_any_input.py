@@ -6,6 +6,8 @@ Valid inputs with every place replaced by odd values, one at a time, and with by
 import copy
 import io
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -382,3 +384,14 @@ def test_standard_input_that_is_not_utf_8_is_named(monkeypatch):
     assert (code, "standard input is not UTF-8" in err) == (2, True)
     monkeypatch.setattr(sys, "stdin", None)
     assert run("estimate", "--batch", "-")[0] == 2
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly():
+    command = "import sys; from shardwright.cli.main import main; sys.exit(main(['crds']))"
+    source = Path(__file__).parents[2] / "operator" / "src"
+    done = subprocess.run(
+        ["bash", "-c", '"$0" -c "$1" | head -c 1; echo "${PIPESTATUS[0]}"', sys.executable, command],
+        env={"PYTHONPATH": str(source), "PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1].endswith("141")
+    assert done.stderr == ""
