@@ -66,15 +66,13 @@ def _judge(
     return _affordable(question, outcome)
 
 
-def judge_group(question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism) -> bool:
-    """Whether an arrangement that spans nodes would hold the work; only memory is counted."""
+def judge_group(
+    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, memory_mib: int
+) -> bool:
+    """Whether GPUs of this memory would hold the work, in whichever nodes; only memory is counted."""
     if illegality(model.architecture, parallelism):
         return False
-    classes = offer.memory_classes
-    within = parallelism.tensor <= max(1, offer.island_gpus)
-    return bool(classes) and isinstance(
-        fill(question, model, offer, parallelism, memory_mib=classes[-1], within=within), Fit
-    )
+    return isinstance(fill(question, model, offer, parallelism, memory_mib=memory_mib, within=False), Fit)
 
 
 def _by_memory_class(
