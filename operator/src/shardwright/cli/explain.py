@@ -105,7 +105,15 @@ def live_explanation(raw: Raw, revision: Raw | None) -> Explanation:
         stored = read_revision(revision.get("data") or {})
     except RevisionError as error:
         raise InputError(f"ControllerRevision {revision['metadata']['name']}: {error}") from error
-    return recorded(name, service.spec, stored.plan, stored.report, engine=engine, notes=_state(status))
+    return recorded(
+        name,
+        service.spec,
+        stored.plan,
+        stored.report,
+        engine=engine,
+        notes=_state(status),
+        calibration=status.calibration,
+    )
 
 
 def _refused(name: Service, spec: LLMServiceSpec, status: LLMServiceStatus, engine: EngineClass) -> Case:

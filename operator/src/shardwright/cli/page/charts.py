@@ -21,6 +21,11 @@ LABEL_WIDTH, LABEL_SHARE = 170.0, 0.2
 LEVEL_GAP = 96.0
 """Least distance of two labels beside one another."""
 LEVEL_RIGHT = 5.0
+COLOURS = {
+    "Outside the budget": 0, "Weights": 1, "Activation peak": 2, "Non-torch": 3, "CUDA graphs": 4,
+    KV_CACHE: 5, "Margin": 6,
+}  # fmt: skip
+OTHER = 7
 BEYOND_TARGET = 2.0
 """Times the target, or the planned value, up to which a curve is shown."""
 
@@ -110,6 +115,8 @@ class Part:
     index: int
     x: float
     width: float
+    colour: int
+    """By what takes it, so that pages of different plans look alike."""
     used: float
     """Of the KV cache: the width that the work needs; of everything else all of it."""
 
@@ -177,7 +184,9 @@ def memory_bar(document: Json) -> tuple[Part, ...]:
     for index, share in enumerate(shares):
         width = 100 * share["gib"] / total
         used = needed * width if share["item"] == KV_CACHE else width
-        found.append(Part(index, round(at, 3), round(width, 3), round(used, 3)))
+        found.append(
+            Part(index, round(at, 3), round(width, 3), COLOURS.get(share["item"], OTHER), round(used, 3))
+        )
         at += width
     return tuple(found)
 
