@@ -308,7 +308,7 @@ def wanted_replicas(
     if core is None:
         return 0
     resolved, max_gpus = entry.resolved or resolve(service.spec), service.spec.pool.max_gpus
-    ours = [c for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid]
+    ours = [c for c in children if c.kind == "Deployment" and c.belongs_to(entry.uid)]
     running = sum(c.replicas for c in ours)
     if proposal.waiting is not None and not proposal.held:
         live = sum(c.replicas for c in ours if c.revision == proposal.target)
@@ -354,5 +354,5 @@ def outcome(decision: Decision) -> str:
 
 def revisions_of(children: Mapping[tuple[str, str], ChildFacts], uid: str) -> list[ChildFacts]:
     """Return the revisions of a service: the one in force first, those never in force last."""
-    own = (c for c in children.values() if c.kind == "ControllerRevision" and c.owner_uid == uid)
+    own = (c for c in children.values() if c.kind == "ControllerRevision" and c.belongs_to(uid))
     return newest_first(c for c in own if not c.deleting)

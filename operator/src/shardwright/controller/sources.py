@@ -96,8 +96,9 @@ def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]
             ChildSink(store, kind, scope),
             namespace=scope,
             labels=kinds.OURS,
-            # Of a Deployment its progress is read besides; of the others, metadata tells who changed what.
-            metadata_only=kind is not kinds.DEPLOYMENT,
+            # Of a Deployment its progress is read besides, and of a record all: what runs is read from it. Of
+            # the others, metadata tells who changed what.
+            metadata_only=kind not in {kinds.DEPLOYMENT, kinds.REVISION},
             gather_s=GATHER_S,
             clock=clock,
         )
