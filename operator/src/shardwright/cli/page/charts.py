@@ -171,7 +171,7 @@ def cost_chart(curve: Json) -> CostChart:
         dots=dots,
         missing=tuple(x.at(at) for at in missing),
         current_x=x.at(curve["currentMs"]),
-        levels=_levels(points, worth, x, y),
+        levels=_levels(curve, worth, x, y),
         priced=priced,
     )
 
@@ -251,16 +251,16 @@ def _steps(dots: Sequence[tuple[float, float]]) -> str:
     return path
 
 
-def _levels(points: Sequence[Json], worth: Sequence[float | None], x: Scale, y: Scale) -> tuple[Level, ...]:
-    """Return a label for each plan that differs from the one before, as far as there is room."""
-    found: list[Level] = []
-    before = None
-    for index, (point, value) in enumerate(zip(points, worth, strict=True)):
-        if value is None or point["summary"] == before:
+def _levels(curve: Json, worth: Sequence[float | None], x: Scale, y: Scale) -> tuple[Level, ...]:
+    """Return a label for each plan, as far as there is room; that of the target as it is comes first."""
+    points, found, told = curve["points"], list[Level](), set[str]()
+    order = sorted(range(len(points)), key=lambda n: (points[n]["targetMs"] != curve["currentMs"], n))
+    for index in order:
+        point, value = points[index], worth[index]
+        if value is None or point["summary"] in told:
             continue
         at = Level(index, x.at(point["targetMs"]) + LEVEL_RIGHT, round(y.at(value) - 9, 1))
-        clear = all(at.x - o.x >= LEVEL_GAP or abs(at.y - o.y) >= LABEL_GAP for o in found)
-        if clear:
+        if all(abs(at.x - o.x) >= LEVEL_GAP or abs(at.y - o.y) >= LABEL_GAP for o in found):
             found.append(at)
-            before = point["summary"]
+            told.add(point["summary"])
     return tuple(found)
