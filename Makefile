@@ -8,7 +8,7 @@ AIC     := .venv-aic
 export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
-.PHONY: help deps binaries cluster cluster-down demo test test-unit test-cluster lint generate check-generated \
+.PHONY: help deps browser binaries cluster cluster-down demo test test-unit test-cluster lint generate check-generated \
         bench-scale bench-plan accuracy accuracy-memory fit aic second-opinion lock clean
 
 help:  ## list the targets
@@ -26,6 +26,11 @@ deps: $(STAMP)  ## create .venv with the locked dependencies
 
 demo: $(STAMP)  ## real control plane, three services planned and placed, one that cannot fit
 	@$(BIN)/python e2e/demo.py
+
+browser:  ## Debian's Chromium for the tests of the page (root; nothing to do where there is one)
+	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
+	@chromium --version
 
 binaries: $(STAMP)  ## build the local control plane's programs into the cache
 	@$(BIN)/python -m harness build

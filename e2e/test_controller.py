@@ -128,9 +128,72 @@ def test_hand_edits_are_repaired(world: World) -> None:
         ),
         "label put back",
     )
+    budget = f"{CHILDREN['PodDisruptionBudget'].format(world.namespace)}/chat"
+    world.cluster.api.merge(budget, {"spec": {"maxUnavailable": None, "minAvailable": 2}})
+    wait_until(
+        lambda: {"maxUnavailable": 1}.items() <= world.cluster.api.get(budget)["spec"].items(),
+        "bound put back",
+    )
+    assert "minAvailable" not in world.cluster.api.get(budget)["spec"]
     world.cluster.api.delete(f"{services}/chat-engine")
     wait_until(lambda: world.cluster.api.get(f"{services}/chat-engine"), "service made again")
     world.ready("chat")
+    world.at_rest()
+
+
+def owners(world: World) -> set[str]:
+    """Uids of the LLMServices that are controllers of the children; empty where there is none."""
+    return {
+        next((o["uid"] for o in child["metadata"].get("ownerReferences", []) if o.get("controller")), "")
+        for child in world.children().values()
+    }
+
+
+def test_children_without_an_owner_are_taken_back_and_no_pod_moves(world: World) -> None:
+    world.add_node("a")
+    service = world.service("chat", replicas=2)
+    world.apply(service)
+    world.ready("chat")
+    pods = {pod["metadata"]["uid"] for pod in world.pods()}
+    uid = world.get("chat")["metadata"]["uid"]
+    for index, (kind, name) in enumerate(world.children("chat")):
+        path = f"{CHILDREN[kind].format(world.namespace)}/{name}"
+        [owner] = world.cluster.api.get(path)["metadata"]["ownerReferences"]
+        left = [owner | {"controller": False}] if index % 2 else None
+        world.cluster.api.merge(path, {"metadata": {"ownerReferences": left}})
+    wait_until(lambda: owners(world) == {uid}, "owners put back")
+    world.at_rest()
+    world.ready("chat")
+    world.cluster.kubectl("-n", world.namespace, "delete", "llmservice", "chat", "--cascade=orphan")
+    wait_until(lambda: owners(world) == {""}, "orphans")
+    world.at_rest()
+    world.apply(service)
+    world.ready("chat")
+    assert owners(world) == {world.get("chat")["metadata"]["uid"]}
+    assert len(world.children("chat")) == 6
+    assert {pod["metadata"]["uid"] for pod in world.pods()} == pods
+    world.at_rest()
+
+
+def test_what_is_added_to_other_fields_is_told_until_it_is_gone(world: World) -> None:
+    world.add_node("a")
+    world.apply(world.service("chat"))
+    world.ready("chat")
+    [deployment] = world.deployments("chat")
+    name = deployment["metadata"]["name"]
+    world.cluster.kubectl("-n", world.namespace, "rollout", "pause", f"deployment/{name}")
+    told = world.until("chat", "Degraded", "True", "ForeignEdit")["message"]
+    assert f"Deployment/{name} spec.paused by kubectl" in told
+    assert "kubectl rollout resume" in told
+    world.ready("chat")
+    world.cluster.kubectl("-n", world.namespace, "rollout", "resume", f"deployment/{name}")
+    world.until("chat", "Degraded", "False")
+    path = f"{CHILDREN['Service'].format(world.namespace)}/chat"
+    [port] = world.cluster.api.get(path)["spec"]["ports"]
+    world.cluster.api.merge(path, {"spec": {"ports": [port, {"name": "more", "port": 99}]}})
+    assert "Service/chat spec.ports" in world.until("chat", "Degraded", "True", "ForeignEdit")["message"]
+    world.cluster.api.merge(path, {"spec": {"ports": [port]}})
+    world.until("chat", "Degraded", "False")
     world.at_rest()
 
 

@@ -1,8 +1,12 @@
 """The operator on a control plane of its own that is taken away from under it: CRD, API server, login."""
 
+import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +16,7 @@ from harness.waiting import wait_until
 from operator_process import NAMESPACE, OperatorProcess
 
 pytestmark = pytest.mark.cluster
+T = TypeVar("T")
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/llmservices.shardwright.dev"
 TEAM = "outage"
@@ -80,6 +85,90 @@ def test_an_api_server_away_for_ten_seconds(world: World) -> None:
     kept = {key: version for key, version in world.versions().items() if key in versions}
     changed = {key for key, version in kept.items() if version != versions[key]}
     assert not [key for key in changed if key[0] not in {"Deployment", "PodDisruptionBudget", "LLMService"}]
+
+
+class Cutter:
+    """A proxy to the API server that can end all connections, as a load balancer does: what was sent may arrive."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._to = (host, port)
+        self._loop = asyncio.new_event_loop()
+        self._clients: set[asyncio.StreamWriter] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = self._run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    def _run(self, coroutine: Coroutine[None, None, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    def cut(self) -> None:
+        """Reset every client at once; the server's side stays up a little and works off what it has."""
+        self._loop.call_soon_threadsafe(lambda: [client.transport.abort() for client in self._clients])
+
+    def close(self) -> None:
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection(*self._to)
+        self._clients.add(client)
+        try:
+            await asyncio.gather(
+                self._pass_on(reader, to_server), self._pass_on(from_server, client), return_exceptions=True
+            )
+            self._clients.discard(client)
+            await asyncio.sleep(2)
+        finally:
+            for writer in (client, to_server):
+                writer.transport.abort()
+
+    @staticmethod
+    async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+
+
+def test_connections_that_are_cut_in_a_first_pass_cost_no_child(
+    alone: Cluster, operator: OperatorProcess
+) -> None:
+    operator.stop()
+    server = urlsplit(alone.server_url)
+    cutter = Cutter(str(server.hostname), server.port or 443)
+    direct = alone.service_account_kubeconfig(NAMESPACE, operator.account)
+    proxied = direct.with_name("proxied")
+    proxied.write_text(direct.read_text().replace(alone.server_url, f"https://127.0.0.1:{cutter.port}"))
+    through = OperatorProcess(
+        alone, account=operator.account, environment={"KUBECONFIG": str(proxied)}, log_name="cut"
+    )
+    names = [f"s{index:02d}" for index in range(20)]
+    with through, world_of(alone, through, TEAM) as world:
+        world.add_node("a", gpus=len(names))
+        alone.apply(*(world.service(name, max_gpus=1) for name in names))
+        for pause_s in (0.3, 0.9, 0.2, 0.2, 1.6, 0.2, 0.2, 0.2):
+            time.sleep(pause_s)
+            cutter.cut()
+        for name in names:
+            world.ready(name, timeout_s=60)
+        uids = {world.get(name)["metadata"]["uid"] for name in names}
+        found = world.children()
+        assert len(found) == 6 * len(names)
+        for key, child in found.items():
+            assert [o["uid"] for o in child["metadata"]["ownerReferences"] if o["uid"] in uids], key
+        world.at_rest()
+        assert "crashed" not in through.log.read_text()
+    cutter.close()
 
 
 def test_a_login_that_expires_is_read_anew(world: World) -> None:

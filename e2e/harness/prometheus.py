@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -164,6 +165,10 @@ class Prometheus:
 
     def _get(self, path: str) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{self.url}{path}", timeout=5) as response:
-            text: str = response.read().decode()
-            return text
+        try:
+            with opener.open(f"{self.url}{path}", timeout=5) as response:
+                text: str = response.read().decode()
+                return text
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the connection
+            raise

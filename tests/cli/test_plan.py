@@ -146,7 +146,9 @@ def test_bad_input_exits_2_and_says_what_to_write(files, capsys, service, option
 def test_bad_nodes_are_named(files, capsys):
     broken = node("n1", host={"memory": "lots"})
     assert main(files(nodes=[broken])) == 2
-    assert "Node n1: 'lots' is not a Kubernetes quantity" in capsys.readouterr().err
+    assert (
+        "Node n1: status.allocatable.memory: 'lots' is not a Kubernetes quantity" in capsys.readouterr().err
+    )
     assert main(files(nodes=[])) == 2
     assert "kubectl get nodes,pods -A -o yaml" in capsys.readouterr().err
     assert main(["plan", "-f", "/does/not/exist", "--gpu", "H100:8"]) == 2

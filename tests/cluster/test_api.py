@@ -348,6 +348,17 @@ async def test_a_quiet_watch_is_asked_for_again_where_it_was_and_is_no_fault(wat
     assert caplog.text == ""
 
 
+async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_hurry(watch, caplog):
+    script, watching, _ = watch
+    script.say(200, listing(10))
+    for _ in range(1000):
+        script.stream()
+    await asyncio.sleep(0.5)
+    assert 4 <= len(script.asked) <= 15
+    assert watching.lists == 1
+    assert caplog.text == ""
+
+
 async def test_a_server_that_takes_connections_and_says_nothing_is_a_fault(watch, monkeypatch, caplog):
     monkeypatch.setattr(module, "INACTIVITY_S", 0.1)
     script, watching, sink = watch

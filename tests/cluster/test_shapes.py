@@ -83,7 +83,7 @@ def test_a_child_in_a_list_is_whole_and_in_a_watch_says_the_same_of_itself(entry
         seen["kind"] = kind.kind
     assert live_digest(listed) == live_digest(obj)
     from_list = child_facts(listed)
-    # The watch follows the list: it must neither lose the digest nor see a change where there is none.
+    # The watch follows the list: it must neither lose what is known nor see a change where there is none.
     assert child_facts(watched, from_list) == from_list
     if kind.kind == "Deployment":
         assert "template" not in watched["spec"]

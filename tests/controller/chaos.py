@@ -53,13 +53,17 @@ class Chaos:
         self._spec(name)
 
     def _world(self, _name):
-        change = self.rng.randrange(4)
+        change = self.rng.randrange(6)
         if change == 0:
             self.fake.node(f"n{self.rng.randrange(3)}", gpus=self.rng.randrange(5))
         elif change == 1:
             self.fake.parts.store.remove_node(f"n{self.rng.randrange(3)}")
         elif change == 2:
             self.fake.fail = {"look Secret": Transient("away")} if self.rng.random() < 0.3 else {}
+        elif change == 3:
+            self.fake.run_pods(f"n{self.rng.randrange(3)}")
+        elif change == 4:
+            self.fake.end_pods()
         else:
             records = [key for key in self.fake.objects if key[0] == "ControllerRevision"]
             if records:

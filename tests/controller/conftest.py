@@ -1,6 +1,7 @@
 """The loop with four workers over a fake API server."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web  # noqa: F401 -- loaded before the loop is faked
@@ -37,11 +38,17 @@ class Operators:
         self.start()
 
 
+@asynccontextmanager
+async def running(api: Fake | None = None):
+    """Run an operator over a server; over one that was there before, it finds what there is."""
+    operators = Operators(api or Fake())
+    operators.start()
+    operators.api.restart = operators.restart
+    yield operators.api
+    await operators.stop()
+
+
 @pytest.fixture
 async def fake():
-    api = Fake()
-    operators = Operators(api)
-    operators.start()
-    api.restart = operators.restart
-    yield api
-    await operators.stop()
+    async with running() as api:
+        yield api

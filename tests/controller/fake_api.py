@@ -1,35 +1,48 @@
 """A fake API server with the operator's loop on top: what is written is kept, and what is told can be read."""
 
+import asyncio
 import copy
 import itertools
+import json
+from datetime import UTC, datetime
 
+from controller.server_side import Objects
 from harness import nodes
+from shardwright.api.names import LABEL_MANAGED_BY, MANAGED_BY
+from shardwright.cluster import shapes
 from shardwright.cluster.api import Applied
-from shardwright.cluster.errors import Conflict, Gone
+from shardwright.cluster.errors import Conflict, Gone, Transient
+from shardwright.cluster.kinds import BY_KIND
 from shardwright.controller.parts import Parts
 
-
-def _owned(obj: dict) -> dict:
-    """The set of fields of whoever applied `obj`."""
-    metadata = {f"f:{name}": {} for name in obj["metadata"] if name not in {"name", "namespace"}}
-    content = {f"f:{name}": {} for name in obj if name not in {"apiVersion", "kind", "metadata"}}
-    return content | {"f:metadata": metadata}
+WATCH_S = 0.05
+"""How much later than an answer the watch tells the same."""
 
 
 class Fake:
     """A fake API server: keeps what is applied, knows no scheduler, and fails when told to."""
 
     def __init__(self) -> None:
-        self.objects: dict[tuple[str, str, str], dict] = {}
+        self.server = Objects(_now, self._tell)
+        self.objects = self.server.live
         self.log: list[str] = []
         self.statuses: dict[str, dict] = {}
-        self.versions = itertools.count(1000)
+        self.versions = self.server.versions
         self.fail: dict[str, Exception] = {}
+        """Errors by the beginning of what they answer, however often it is asked."""
+        self.faults: dict[int | str, str] = {}
+        """Faults by the write that they strike once: its number, from 0 on, or what it is.
+
+        lost: stored, and no answer; late: the same, when the watch has told of it; unsent: neither; resent: sent
+        twice and answered once; flying: neither stored nor answered, and the future `flying` gives the write.
+        """
+        self.flying: asyncio.Future = asyncio.get_running_loop().create_future()
+        self.sent = 0
+        self.told = itertools.count()
         self.parts: Parts
         self.raw: dict[str, dict] = {}
         self.nodes: dict[str, dict] = {}
         self.pods: dict[tuple[str, str], dict] = {}
-        self.conflicts = True
         self.applied: list[tuple[str, dict]] = []
 
     def _check(self, what: str) -> None:
@@ -38,38 +51,70 @@ class Fake:
             if what.startswith(prefix):
                 raise error
 
+    async def _write(self, what: str, act):
+        """Do one write, with the fault that is meant for it."""
+        fault = self.faults.pop(what, "") or self.faults.pop(self.sent, "")
+        self.sent += 1
+        self._check(what)
+        if fault == "flying":
+            self.flying.set_result(act)
+            await asyncio.Event().wait()
+        if fault == "unsent":
+            raise Transient(f"{what}: no answer")
+        answer = act()
+        if fault == "resent":
+            answer = act()
+        if fault == "late":
+            await asyncio.sleep(1)
+        if fault in {"lost", "late"}:
+            raise Transient(f"{what}: no answer")
+        return answer
+
+    def _tell(self, sort: str, key: tuple[str, str, str], obj: dict) -> None:
+        """Let the watch tell of a child, a little later and in as few words as it does."""
+        kind, namespace, name = key
+        if kind not in BY_KIND or not hasattr(self, "parts"):
+            return
+        ours = _labelled(obj)
+        said = json.dumps({"type": sort, "object": obj})
+        store = self.parts.store
+
+        def later() -> None:
+            if sort == "DELETED" or not ours:
+                store.remove_child(kind, (namespace, name))
+                return
+            seen = shapes.event(BY_KIND[kind], said.encode())["object"]
+            store.set_child(seen | {"kind": kind})
+
+        asyncio.get_running_loop().call_later(WATCH_S + 1e-6 * next(self.told), later)
+
     async def apply(self, obj, *, force=True) -> Applied:
         kind, name = obj["kind"], obj["metadata"]["name"]
-        self._check(f"apply {kind}/{name}")
-        key = (kind, obj["metadata"]["namespace"], name)
-        created = key not in self.objects
-        self.applied.append((f"{kind}/{name}", obj))
-        if not created and not force and self.conflicts:
-            raise Conflict("conflict", status=409)
-        live = copy.deepcopy(obj)
-        version = str(next(self.versions))
-        uid = f"uid-{name}-{kind}-{version}" if created else self.objects[key]["metadata"]["uid"]
-        live["metadata"] |= {"uid": uid, "resourceVersion": version}
-        live["metadata"]["managedFields"] = [
-            {"manager": "shardwright", "operation": "Apply", "fieldsV1": _owned(obj)}
-        ]
-        self.objects[key] = live
-        return Applied(copy.deepcopy(live["metadata"]), created)
 
-    async def replace_spec(self, obj) -> None:
-        self._check(f"replace {obj['kind']}/{obj['metadata']['name']}")
+        def act() -> Applied:
+            self.applied.append((f"{kind}/{name}", obj))
+            metadata, created = self.server.apply(obj, force=force)
+            return Applied(copy.deepcopy(metadata), created)
+
+        return await self._write(f"apply {kind}/{name}", act)
+
+    async def merge_as(self, kind, namespace, name, patch, *, manager) -> None:
+        key = (kind.kind, namespace, name)
+        await self._write(f"merge {kind.kind}/{name}", lambda: self.server.merge(key, patch, manager))
 
     async def apply_status(self, _namespace, name, status, uid):
-        self._check(f"status {name}")
-        raw = self.raw.get(name)
-        if raw is None:
-            raise Gone(f"PATCH llmservices/{name}: 404 NotFound", status=404)
-        if raw["metadata"]["uid"] != uid:
-            raise Conflict("uid mismatch", status=409)
-        self.statuses[name] = status
-        raw["metadata"]["resourceVersion"] = str(next(self.versions))
-        raw["status"] = status
-        return copy.deepcopy(raw["metadata"])
+        def act():
+            raw = self.raw.get(name)
+            if raw is None:
+                raise Gone(f"PATCH llmservices/{name}: 404 NotFound", status=404)
+            if raw["metadata"]["uid"] != uid:
+                raise Conflict("uid mismatch", status=409)
+            self.statuses[name] = status
+            raw["metadata"]["resourceVersion"] = str(next(self.versions))
+            raw["status"] = status
+            return copy.deepcopy(raw["metadata"])
+
+        return await self._write(f"status {name}", act)
 
     async def metadata(self, kind, namespace, name):
         self.log.append(f"look {kind.kind}/{name}")
@@ -77,7 +122,7 @@ class Fake:
         if error:
             raise error
         found = self.objects.get((kind.kind, namespace, name))
-        return found["metadata"] if found else None
+        return copy.deepcopy(found["metadata"]) if found else None
 
     async def get(self, kind, namespace, name):
         found = self.objects.get((kind.kind, namespace, name))
@@ -85,13 +130,22 @@ class Fake:
             raise Gone(f"GET {kind.plural}/{name}: 404 NotFound", status=404)
         return copy.deepcopy(found)
 
+    async def list_pages(self, kind, namespace, *, fields):
+        assert (kind.kind, namespace) == ("LLMService", "team")
+        found = [raw for name, raw in self.raw.items() if fields == f"metadata.name={name}"]
+        yield copy.deepcopy(found), "1"
+
     async def names(self, kind, namespace):
         return {name for k, ns, name in self.objects if (k, ns) == (kind.kind, namespace)}
 
-    async def delete(self, kind, namespace, name, *, uid):  # noqa: ARG002
-        self._check(f"delete {kind.kind}/{name}")
-        self.objects.pop((kind.kind, namespace, name), None)
-        self.parts.store.remove_child(kind.kind, (namespace, name))
+    async def delete(self, kind, namespace, name, *, uid):
+        def act() -> None:
+            live = self.objects.get((kind.kind, namespace, name))
+            if live is not None and live["metadata"]["uid"] != uid:
+                raise Conflict("uid mismatch", status=409)
+            self.server.delete((kind.kind, namespace, name))
+
+        await self._write(f"delete {kind.kind}/{name}", act)
 
     async def create_event(self, _namespace, event):
         self.log.append(f"event {event['reason']}")
@@ -153,8 +207,7 @@ class Fake:
 
     def lose(self, key: tuple[str, str, str]) -> None:
         """Delete a child. The watch tells its last state and then its end, however long answers take."""
-        self.parts.store.set_child(self.objects.pop(key))
-        self.parts.store.remove_child(key[0], key[1:])
+        self.server.delete(key)
 
     def node(self, name: str, gpus: int = 4, ready: str = "True") -> None:
         node = nodes.gpu_node(name, "NVIDIA-RTX-A6000", gpus=gpus)
@@ -162,7 +215,20 @@ class Fake:
         node["spec"].pop("taints", None)
         node["status"]["conditions"] = [{"type": "Ready", "status": ready}]
         self.nodes[name] = node
-        self.parts.store.set_node(node)
+        self.parts.store.set_node(copy.deepcopy(node))
+
+    def foreign(self, kind: str, name: str, **content) -> None:
+        """Make an object that somebody else made."""
+        metadata = {"name": name, "namespace": "team"} | content.pop("metadata", {})
+        self.server.apply({"kind": kind, "metadata": metadata} | content, force=True, manager="somebody")
+
+    def edit(self, kind: str, name: str, patch: dict, manager: str = "kubectl-edit") -> None:
+        """Change an object by hand."""
+        self.server.merge((kind, "team", name), patch, manager)
+
+    def child(self, kind: str, prefix: str = "chat") -> tuple[str, dict]:
+        """The first child of a kind whose name begins so."""
+        return min((n, o) for (k, _, n), o in self.objects.items() if k == kind and n.startswith(prefix))
 
     def start(self, parts: Parts) -> None:
         """Let another operator see the world as it is."""
@@ -171,9 +237,9 @@ class Fake:
             parts.store.set_node(copy.deepcopy(node))
         for raw in self.raw.values():
             parts.store.set_service(copy.deepcopy(raw))
-        for obj in self.objects.values():
-            if "managedFields" in obj["metadata"]:
-                parts.store.set_child(copy.deepcopy(obj))
+        for (kind, _, _), obj in self.objects.items():
+            if kind in BY_KIND and _labelled(obj):
+                parts.store.set_child(copy.deepcopy(obj) | {"kind": kind})
         for pod in self.pods.values():
             parts.store.set_pod(copy.deepcopy(pod))
         parts.dispatch.started = True
@@ -193,7 +259,7 @@ class Fake:
     def run_pods(self, node: str) -> None:
         """Make the pods of all Deployments, ready on `node`."""
         for (kind, namespace, name), obj in self.objects.items():
-            if kind != "Deployment" or obj["metadata"]["uid"] == "foreign":
+            if kind != "Deployment":
                 continue
             template = obj["spec"]["template"]
             for index in range(obj["spec"]["replicas"]):
@@ -207,7 +273,7 @@ class Fake:
                     "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
                 }
                 self.pods[namespace, f"{name}-{index}"] = pod
-                self.parts.store.set_pod(pod)
+                self.parts.store.set_pod(copy.deepcopy(pod))
 
     def condition(self, name: str, kind: str) -> tuple[str, str]:
         found = self._condition(name, kind)
@@ -228,3 +294,12 @@ class Fake:
 
     def writes(self) -> list[str]:
         return [entry for entry in self.log if entry.startswith(("apply", "status", "delete"))]
+
+
+def _labelled(obj: dict) -> bool:
+    return obj["metadata"].get("labels", {}).get(LABEL_MANAGED_BY) == MANAGED_BY
+
+
+def _now() -> str:
+    """Whole seconds of the loop's clock, as Kubernetes writes times."""
+    return datetime.fromtimestamp(asyncio.get_running_loop().time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

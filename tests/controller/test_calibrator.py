@@ -280,3 +280,24 @@ async def test_entries_that_cannot_be_read_are_left_out(text):
     memory = memory_of(Kept({"a": text, "b": good}))
     await memory.load()
     assert list(memory.corrections) == [("m", "g", "1.2.3")]
+
+
+async def test_only_the_next_plan_counts_with_what_was_measured(fake, source, kept):
+    memory = fake.parts.calibrator.memory = memory_of(kept)
+    fake.parts.planning.corrections = memory.corrections
+    await serving(fake, source)
+    source.ttft_s = 5.0
+    await asyncio.sleep(2000)
+    assert memory.corrections
+    records = [name for kind, _, name in fake.objects if kind == "ControllerRevision"]
+    fake.parts.dispatch.undecided.add(KEY)
+    fake.parts.queue.add(KEY)
+    await asyncio.sleep(5)
+    assert [name for kind, _, name in fake.objects if kind == "ControllerRevision"] == records
+    assert "counts with" not in fake.message("chat", "Planned")
+    source.task.cancel()
+    fake.put("chat", model={"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 4096})
+    await asyncio.sleep(5)
+    assert "counts with what was measured of this model on this GPU: TTFT x2.00" in fake.message(
+        "chat", "Planned"
+    )

@@ -10,16 +10,17 @@ import pytest
 from controller.chaos import NAMES, Chaos
 from shardwright.cluster.errors import Forbidden, Invalid
 from shardwright.controller.apply import Applier
+from shardwright.topology.ledger import Ledger
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
-BY_TIME = {(Applier, "_census")}
-"""Names in use, by namespace: listed anew every ten minutes."""
+FOR_A_TIME = {(Applier, "_census"), (Ledger, "_hopeless")}
+"""Names in use, listed anew every ten minutes; claims without room, until some comes free."""
 
 
 def attributes(obj) -> dict[str, object]:
     slots = [name for cls in type(obj).__mro__ for name in getattr(cls, "__slots__", ())]
     found = {name: getattr(obj, name) for name in slots if hasattr(obj, name)} | getattr(obj, "__dict__", {})
-    return {name: value for name, value in found.items() if (type(obj), name) not in BY_TIME}
+    return {name: value for name, value in found.items() if (type(obj), name) not in FOR_A_TIME}
 
 
 def atoms(value) -> Iterator[object]:
@@ -51,6 +52,7 @@ def holding(root: object, names: set[str]) -> set[str]:
 async def test_nothing_is_left_of_services_that_are_gone(fake, seed):
     for index in range(2):
         fake.node(f"n{index}")
+    fake.run_pods("n0")
     names = set(NAMES)
     tell = fake.tell
 
@@ -74,8 +76,13 @@ async def test_nothing_is_left_of_services_that_are_gone(fake, seed):
         await asyncio.sleep(0)
     for _ in range(1000):  # longer than any timer
         fake.collect()
+        fake.end_pods()
         await asyncio.sleep(1)
     assert holding(fake.parts, names) == set()
+    for node in list(fake.parts.store.nodes):
+        fake.parts.store.remove_node(node)
+    await asyncio.sleep(1)
+    assert holding(fake.parts, {"n0", "n1", "n2"}) == set()
 
 
 async def test_the_search_finds_what_is_held(fake):

@@ -10,7 +10,7 @@ from harness import nodes
 from shardwright.cluster.errors import Transient
 from shardwright.cluster.kinds import NODE, POD
 from shardwright.cluster.store import Store
-from shardwright.cluster.watch import HEARTBEAT_LIMIT_S, Watch
+from shardwright.cluster.watch import HEARTBEAT_LIMIT_S, INACTIVITY_S, Watch
 from shardwright.controller import health as module
 from shardwright.controller.health import CANARY_S, FIRST_CANARY_S, QUEUE_LIMIT_S, Canary, Health, serve
 from shardwright.controller.observe import read_service
@@ -262,4 +262,6 @@ async def test_healthz_answers_with_the_reasons_and_is_apart_from_readyz(health,
 def test_the_limits_leave_room_for_what_is_normal():
     """A canary needs two looks; a watch is silent for a minute between bookmarks."""
     assert HEARTBEAT_LIMIT_S > 2 * CANARY_S
+    begins, silent = INACTIVITY_S, 1.25 * INACTIVITY_S  # it is looked at four times
+    assert begins + silent < HEARTBEAT_LIMIT_S
     assert module.QUEUE_LIMIT_S > HEARTBEAT_LIMIT_S

@@ -15,6 +15,7 @@ from shardwright.api.status import Condition, ProposalStatus
 from shardwright.diagnose.conditions import conditions
 from shardwright.diagnose.events import events
 from shardwright.diagnose.facts import (
+    ForeignEdit,
     Holder,
     PlacementFacts,
     PodTrouble,
@@ -23,6 +24,7 @@ from shardwright.diagnose.facts import (
     WorkloadFacts,
 )
 from shardwright.diagnose.status import for_replicas, status
+from shardwright.diagnose.trouble import over_quota
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import NoPlan
 
@@ -105,6 +107,12 @@ OVER = (
     'pods "chat-1-{}" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, used: '
     "requests.nvidia.com/gpu={}, limited: requests.nvidia.com/gpu=4"
 )
+
+
+def added(field: str) -> ForeignEdit:
+    return ForeignEdit(child="Deployment/x", field=field, manager="kubectl-edit")
+
+
 SITUATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("nothing observed yet", {"decision": None, "plan": None, "placement": None, "workloads": ()},
      {"Planned": "Unknown/NotObserved", "Available": "False/NotObserved", "Reconciling": "True/NotObserved"}),
@@ -146,8 +154,11 @@ SITUATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
      {"Placed": "False/Unschedulable", "Available": "False/Unschedulable", "Reconciling": "True/Unschedulable"}),
     ("foreign autoscaler", {"foreign_autoscalers": ("HorizontalPodAutoscaler/x",)},
      {"Degraded": "True/ForeignAutoscaler", "Ready": "True/Serving"}),
-    ("foreign edit", {"foreign_edits": ("Deployment/x by kubectl-edit",)},
-     {"Degraded": "True/ForeignEdit", "Ready": "True/Serving"}),
+    ("foreign edit", {"foreign_edits": (added("spec.paused"),)}, {"Degraded": "True/ForeignEdit", "Ready": "True/Serving"}),
+    ("a budget is refused", {"child_refusals": ("the API server refuses PodDisruptionBudget/chat",)},
+     {"Degraded": "True/ChildRefused", "Ready": "True/Serving", "Accepted": "True/Valid"}),
+    ("a budget is refused while it loads", {"child_refusals": ("no budget",), "workloads": (load(0),)},
+     {"Degraded": "True/ChildRefused", "Available": "False/Starting", "Stalled": "False/Settled"}),
     ("too slow", {"workloads": (load(0, deadline_exceeded=True),)}, {"Degraded": "True/StartTooSlow", "Available": "False/StartTooSlow"}),
     ("pods over quota", {"workloads": (load(0, pods=0, create_failure=OVER.format("x7k2p", 4)),)},
      {"Degraded": "True/QuotaExceeded", "Ready": "False/QuotaExceeded", "Stalled": "True/WaitsForPerson"}),
@@ -181,6 +192,29 @@ def test_a_quotas_message_does_not_flicker() -> None:
     messages = {by_type(facts(workloads=(load(0, create_failure=t),)))["Degraded"].message for t in texts}
     assert len(messages) == 1
     assert "gpus" in messages.pop()
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("spec.paused", "rollout resume"),
+        ("spec.template.spec.hostAliases", "spec.podTemplate"),
+        ("spec.ports[81]", "kubectl edit"),
+    ],
+)
+def test_what_somebody_added_is_named_with_who_and_what_to_do(field: str, words: str) -> None:
+    message = by_type(facts(foreign_edits=(added(field),)))["Degraded"].message
+    assert f"Deployment/x {field} by kubectl-edit" in message
+    assert words in message
+    assert ("rollout resume" in message) == (field == "spec.paused")
+
+
+def test_a_quota_is_read_alike_whatever_it_is_that_has_no_room() -> None:
+    child = 'deployments.apps "chat" is forbidden: exceeded quota: few, requested: count/deployments.apps=1'
+    assert over_quota(child) == over_quota(f"{child}, used: count/deployments.apps=4, limited: 4")
+    assert over_quota(child) == ("few", "count/deployments.apps=1")
+    assert over_quota(OVER.format("a", 1)) == ("gpus", "requests.nvidia.com/gpu=1")
+    assert over_quota('pods "a" is forbidden: exceeded the limit') is None
 
 
 def test_scheduler_message_does_not_flicker() -> None:
@@ -325,7 +359,8 @@ FACTS = st.builds(
         max_size=3,
     ).map(tuple),
     child_conflicts=st.lists(st.sampled_from(["Service/chat", "ServiceAccount/chat-engine"]), max_size=2, unique=True).map(tuple),
-    foreign_edits=st.lists(st.just("Deployment/x by y"), max_size=1).map(tuple),
+    child_refusals=st.lists(st.sampled_from(["a", "b"]), max_size=2, unique=True).map(tuple),
+    foreign_edits=st.lists(st.sampled_from(["spec.paused", "spec.ports[81]"]).map(added), max_size=2, unique=True).map(tuple),
     foreign_autoscalers=st.lists(st.just("HorizontalPodAutoscaler/x"), max_size=1).map(tuple),
     decision=st.sampled_from([None, PLAN, NO_PLAN, replace(PLAN, context_clamped_from=99999)]),
     plan=st.sampled_from([None, REPORT]),

@@ -38,10 +38,10 @@ class Browser:
         commands, self._commands = os.pipe()
         self._answers, answers = os.pipe()
         self._count, self._left, self.events = 0, b"", []
-        # The browser reads commands from descriptor 3 and answers on 4.
+        # The browser reads commands from descriptor 3 and answers on 4. Not sh: dash knows descriptors up to 9.
         shell = f'exec "$@" 3<&{commands} 4>&{answers}'
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", shell, "sh", program(), *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            ["/bin/bash", "-c", shell, "bash", program(), *FLAGS, f"--user-data-dir={profile}", "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             pass_fds=(commands, answers),
         )  # fmt: skip
@@ -135,21 +135,24 @@ class Tab:
         found = [e["params"] for e in self._events() if e["method"] == "Network.requestWillBeSent"]
         return [p["request"]["url"] for p in found]
 
-    def screenshot(self, *, whole=True):
-        """The page as PNG bytes."""
+    def screenshot(self, *, top=0, height=None, scale=1.0):
+        """The page, or so many lines of it from `top` on, as PNG bytes."""
+        size = self._browser.call("Page.getLayoutMetrics", self._session)["cssContentSize"]
+        clip = {
+            "x": 0,
+            "y": top,
+            "width": size["width"],
+            "height": height or size["height"] - top,
+            "scale": scale,
+        }
         answer = self._browser.call(
-            "Page.captureScreenshot", self._session, format="png", captureBeyondViewport=whole,
-            **({"clip": self._whole()} if whole else {}),
-        )  # fmt: skip
+            "Page.captureScreenshot", self._session, format="png", captureBeyondViewport=True, clip=clip
+        )
         return b64decode(answer["data"])
 
     def close(self):
         """Close the tab."""
         self._browser.call("Target.closeTarget", targetId=self._target)
-
-    def _whole(self):
-        size = self._browser.call("Page.getLayoutMetrics", self._session)["cssContentSize"]
-        return {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
 
     def _events(self):
         return [e for e in self._browser.events if e.get("sessionId") == self._session]

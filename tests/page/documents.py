@@ -19,11 +19,13 @@ from planner.plan_support import (
 )
 from planner.test_explanation import BUSY, CHAT, whole
 from shardwright.api.pool import PoolSpec
+from shardwright.api.status import CalibrationStatus
 from shardwright.planner.choice import plan
 from shardwright.planner.explanation.build import case_of, full_explanation
 from shardwright.planner.explanation.recorded import recorded
 from shardwright.planner.placement import place
 from shardwright.planner.report import plan_status
+from shardwright.planner.types import Correction
 from shardwright.topology.facts import node_facts, pod_facts
 from shardwright.topology.pool import build_pool
 from topology.cluster_objects import node, pod
@@ -32,18 +34,27 @@ CHAT_70B = {
     **BUSY, "pool": {"maxGPUs": 32},
     "model": {"maxContextTokens": 32768, "variants": [{"id": LLAMA_70B_FP8}]},
 }  # fmt: skip
+CALIBRATION = CalibrationStatus.model_validate(
+    {
+        "revision": "0123abcd", "source": "Prometheus", "measuredAt": "2026-01-01T00:00:00Z",
+        "figures": [
+            {"name": "KVTokens", "reason": "AsPredicted", "ratio": "0.98", "measured": "215000", "predicted": "219872", "samples": 2},
+            {"name": "TTFT", "reason": "TooFewRequests", "samples": 12},
+        ],
+    }
+)  # fmt: skip
 UNPRICED = "NVIDIA-H20"
 
 
-def _recorded():
+def _recorded(times=1.0):
+    """A plan read back; `times`: by how much this version's model differs from the one that made it."""
     asked = request(LLAMA_70B, shapes((H100, 8, 4), (A100_80, 8)), **CHAT_70B)
     decision = plan(asked)
-    old = replace(decision, speed=replace(decision.speed, ttft_ms=decision.speed.ttft_ms * 1.1))
-    found = [
-        recorded(CHAT, asked.spec, p, plan_status(decision, "0123abcd"), engine=asked.engine, notes=("now 1 of 2 replicas serve",))
-        for p in (decision, old)
-    ]  # fmt: skip
-    return {"recorded": found[0], "recorded by another version": found[1]}
+    was = replace(decision, speed=replace(decision.speed, ttft_ms=decision.speed.ttft_ms * times))
+    return recorded(
+        CHAT, asked.spec, was, plan_status(decision, "0123abcd"), engine=asked.engine,
+        notes=("now 1 of 2 replicas serve",), calibration=CALIBRATION,
+    )  # fmt: skip
 
 
 def _placed():
@@ -56,22 +67,45 @@ def _placed():
     return full_explanation(case_of(CHAT, asked, decision, room), asked)
 
 
+def _asked(model_id, *nodes, **spec):
+    return lambda: whole(request(model_id, shapes(*nodes), **spec))
+
+
+def _corrected():
+    """A plan that counts with what was measured: more memory, slower first tokens, quicker further ones."""
+    measured = Correction(ttft=1.3, tpot=0.9, memory=1.2, requests=500)
+    asked = replace(request(LLAMA_8B, shapes((H100, 8)), **BUSY), corrections={(LLAMA_8B, H100): measured})
+    return whole(asked)
+
+
+_MADE = {
+    "chat": _asked(LLAMA_70B, (H100, 8, 4), (A100_80, 8, 2), (L40S, 4, 4), **CHAT_70B),
+    "smallest": _asked(LLAMA_8B, (A6000, 1)),
+    "in flight": _asked(LLAMA_8B, (L40S, 4), workload={"concurrency": 40, "profile": "Voice"}),
+    "experts": _asked(QWEN_MOE_FP8, (H100, 8), **BUSY),
+    "profile missed": _asked(LLAMA_70B, (A6000, 8), workload={"profile": "Voice"}),
+    "too few replicas": _asked(LLAMA_8B, (H100, 8), workload={"requestsPerMinute": 9000}, scaling={"mode": "External"}, replicas=1),
+    "high percentile": _asked(LLAMA_8B, (H100, 8), workload={"requestsPerMinute": 60}, slo={"tpot": {"percentile": 99, "milliseconds": 60}}),
+    "unpriced": _asked(LLAMA_8B, (UNPRICED, 8), **BUSY),
+    "too tight": _asked(LLAMA_8B, (H100, 8), slo={"ttft": {"percentile": 95, "milliseconds": 5}}),
+    "cannot fit": _asked("Qwen/Qwen3-235B-A22B", (T4, 4)),
+    "too long": _asked(LLAMA_8B, (H100, 8), model={"maxContextTokens": 500_000}),
+    "recorded": _recorded,
+    "recorded by another version": lambda: _recorded(1.1),
+    "placed": _placed,
+    "corrected": _corrected,
+}  # fmt: skip
+NAMES = tuple(_MADE)
+
+
 @cache
-def documents():
-    """JSON documents by name."""
-    target = {"percentile": 99, "milliseconds": 60}
-    asked = {
-        "chat": request(LLAMA_70B, shapes((H100, 8, 4), (A100_80, 8, 2), (L40S, 4, 4)), **CHAT_70B),
-        "smallest": request(LLAMA_8B, shapes((A6000, 1))),
-        "in flight": request(LLAMA_8B, shapes((L40S, 4)), workload={"concurrency": 40, "profile": "Voice"}),
-        "experts": request(QWEN_MOE_FP8, shapes((H100, 8)), **BUSY),
-        "profile missed": request(LLAMA_70B, shapes((A6000, 8)), workload={"profile": "Voice"}),
-        "too few replicas": request(LLAMA_8B, shapes((H100, 8)), workload={"requestsPerMinute": 9000}, scaling={"mode": "External"}, replicas=1),
-        "high percentile": request(LLAMA_8B, shapes((H100, 8)), workload={"requestsPerMinute": 60}, slo={"tpot": target}),
-        "unpriced": request(LLAMA_8B, shapes((UNPRICED, 8)), **BUSY),
-        "too tight": request(LLAMA_8B, shapes((H100, 8)), slo={"ttft": {"percentile": 95, "milliseconds": 5}}),
-        "cannot fit": request("Qwen/Qwen3-235B-A22B", shapes((T4, 4))),
-        "too long": request(LLAMA_8B, shapes((H100, 8)), model={"maxContextTokens": 500_000}),
-    }  # fmt: skip
-    found = {name: whole(one) for name, one in asked.items()} | _recorded() | {"placed": _placed()}
-    return {name: one.model_dump(mode="json", by_alias=True) for name, one in found.items()}
+def explanation_of(name):
+    """One explanation as a JSON document: not to be changed."""
+    return _MADE[name]().model_dump(mode="json", by_alias=True)
+
+
+def at(found, path):
+    """What lies at a JSON pointer."""
+    for part in path.strip("/").split("/"):
+        found = found[int(part)] if isinstance(found, list) else found[part]
+    return found

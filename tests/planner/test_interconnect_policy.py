@@ -1,5 +1,6 @@
 """Tensor ranks and links: what RequireNVLink refuses, for every model and product, on mixed nodes."""
 
+import re
 from functools import cache
 
 import pytest
@@ -212,3 +213,48 @@ def test_linked_gpus_with_less_memory_are_counted_with_their_own():
         QWEN_32B, wanted, "RequireNVLink", "Pairs", parallelism={"tensor": 2, "pipeline": 1}
     )
     assert not isinstance(decision, Plan)  # only GPUs without a link are large enough
+
+
+LARGE = (
+    "deepseek-ai/DeepSeek-V3",
+    "meta-llama/Meta-Llama-3.1-405B-Instruct",
+    "meta-llama/Llama-3.3-70B-Instruct",
+)
+GROUP = re.compile(r"it takes a group of (\d+) nodes with (\d+) \S+ each")
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(LARGE),
+    st.sampled_from([H100, A100_40, A6000, GB200, L40S]).flatmap(
+        lambda label: st.lists(st.tuples(st.just(label), counts), min_size=1, max_size=4)
+    ),
+    st.sampled_from(["RequireNVLink", "RequireNVLink", "PreferNVLink", "Any"]),
+    st.sampled_from(["None", "Pairs"]),
+    st.sampled_from([None, 2, 4, 8]),
+)
+def test_a_group_is_named_only_of_nodes_that_link_its_ranks(model, wanted, policy, bridges, tensor):
+    wanted = [(label, all_, max(1, all_ - missing), memory) for label, (all_, missing, memory) in wanted]
+    pin = {"parallelism": {"tensor": tensor}} if tensor else {}
+    decision, pool, links = decide(model, wanted, policy, bridges, **pin)
+    for candidate in decision.candidates:
+        if candidate.reason.value != "NeedsMultiNode":
+            continue
+        nodes, gpus = map(int, GROUP.match(candidate.message).groups())
+        split = candidate.parallelism
+        assert split.gpus <= nodes * gpus
+        assert split.gpus > max(n.gpus for n in pool.nodes), "one node has as many"
+        linked = tensor is None or policy == "RequireNVLink"
+        such = [n for n in pool.nodes if n.gpus >= gpus and (not linked or links[n.name] >= split.tensor)]
+        assert such, "no node of the pool is such a node"
+        told = re.search(r"the pool has (\d+) such node", candidate.message)
+        assert int(told[1] if told else nodes) <= len(such)
+        # What it is said to hold is what a node of the same GPUs would hold that is large enough.
+        memory = max(n.gpu_memory_mib for n in such)
+        large = raw_node("n", wanted[0][0], split.gpus, split.gpus)
+        large["metadata"]["labels"]["nvidia.com/gpu.memory"] = str(memory)
+        free = {"maxGPUs": 4096, "interconnect": {"policy": "Any"}}
+        pool_of_one = build_pool([node_facts(large)], [], products(), PoolSpec.model_validate(free))
+        pins = {"tensor": split.tensor, "pipeline": split.pipeline}
+        roomy = request(model, pool_of_one, pool=free, parallelism=pins)
+        assert isinstance(plan(roomy), Plan), plan(roomy).message

@@ -17,6 +17,8 @@ from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
 from shardwright.api.status import LLMServiceStatus
 
+_SHOWN: Final = 80
+"""Characters of a wrong value that are quoted."""
 _NO_METADATA: Final = "write metadata: {name: NAME}"
 
 
@@ -43,12 +45,19 @@ def parse_service(raw: Mapping[str, Any], *, default_namespace: str = "default")
     except ValidationError as error:
         found += [_problem(details, "spec") for details in error.errors()]
         raise InvalidSpec(tuple(found)) from error
-    metadata = ObjectMeta.model_validate({"namespace": default_namespace} | _without_nulls(raw["metadata"]))
+    metadata = _metadata(raw["metadata"], default_namespace)
     service = LLMService(metadata=metadata, spec=spec, status=_status(raw.get("status")))
     found += broken_rules(service)
     if found:
         raise InvalidSpec(tuple(found))
     return service
+
+
+def _metadata(raw: Mapping[str, Any], default_namespace: str) -> ObjectMeta:
+    try:
+        return ObjectMeta.model_validate({"namespace": default_namespace} | _without_nulls(raw))
+    except ValidationError as error:
+        raise InvalidSpec(tuple(_problem(details, "metadata") for details in error.errors())) from error
 
 
 def _status(raw: object) -> LLMServiceStatus | None:
@@ -82,9 +91,9 @@ def _head_problems(raw: object) -> tuple[Problem, ...]:
         return (_invalid("", f"not a Kubernetes object: write apiVersion: {API_VERSION} and kind: {KIND}"),)
     problems = []
     if raw.get("apiVersion") != API_VERSION:
-        problems.append(_invalid("apiVersion", f"write {API_VERSION}, not {raw.get('apiVersion')}"))
+        problems.append(_invalid("apiVersion", f"write {API_VERSION}, not {_short(raw.get('apiVersion'))}"))
     if raw.get("kind") != KIND:
-        problems.append(_invalid("kind", f"write {KIND}, not {raw.get('kind')}"))
+        problems.append(_invalid("kind", f"write {KIND}, not {_short(raw.get('kind'))}"))
     metadata = raw.get("metadata")
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
         problems.append(_invalid("metadata.name", _NO_METADATA))
@@ -98,7 +107,7 @@ def _unknown_fields(raw: object, model: type[BaseModel], path: str) -> Iterator[
         return
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     for key, value in raw.items():
-        below = _join(path, str(key))
+        below = _join(path, str(key)[:_SHOWN])
         if key in fields:
             for child, model_below, place in _children(value, fields[key].annotation, below):
                 yield from _unknown_fields(child, model_below, place)
@@ -164,8 +173,13 @@ def _problem(details: ErrorDetails, path: str) -> Problem:
         case "extra_forbidden":
             return _invalid(path, "unknown field: remove it")
         case _:
-            shown = "" if isinstance(given, Mapping | list) else f", not {given!r}"
+            shown = "" if isinstance(given, Mapping | list) else f", not {_short(given)}"
             return _invalid(path, f"{details['msg'].replace('Input should', 'it should')}{shown}")
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 
 def _join(path: str, name: str) -> str:

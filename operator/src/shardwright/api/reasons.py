@@ -91,6 +91,7 @@ class Reason(StrEnum):
     POD_CONFIG = "PodConfig"
     PODS_REFUSED = "PodsRefused"
     NODE_LOST = "NodeLost"
+    CHILD_REFUSED = "ChildRefused"
     # SLOMet
     NOT_MEASURED = "NotMeasured"
     METRICS_UNAVAILABLE = "MetricsUnavailable"
@@ -266,8 +267,9 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "or wait for a version that acts on them."
         ),
         Reason.CHILD_NAME_TAKEN: (
-            "An object of the name that a child needs exists and is not this service's; it is never "
-            "adopted: rename the service, or delete that object."
+            "An object of the name that a child needs exists and is not this service's: it has another "
+            "controller, or the operator did not write it. It is never adopted: rename the service, or "
+            "delete that object."
         ),
         Reason.MISSING_SECRET: "A Secret or a key of it that the spec names does not exist; create it.",
         Reason.MISSING_CONFIG_MAP: (
@@ -414,8 +416,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "scaling.mode External and aim it at the LLMService."
         ),
         Reason.FOREIGN_EDIT: (
-            "Someone added to the pod spec of a child, which is not taken back; take it out, and use "
-            "spec.podTemplate instead."
+            "Someone added fields to the spec of a child, which are not taken back; take them out, and use "
+            "spec.podTemplate for what pods need."
         ),
         Reason.START_TOO_SLOW: (
             "A replica has used up its start-up budget; check download speed and storage, or use a model "
@@ -436,6 +438,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.NODE_LOST: (
             "The node of a replica is gone or not ready, so the replica does not count; bring the node back, "
             "or delete it if the machine is lost."
+        ),
+        Reason.CHILD_REFUSED: (
+            "The API server refuses an object without which the service serves as well, such as its "
+            "PodDisruptionBudget; the message names it and carries the words."
         ),
         Reason.NOT_MEASURED: (
             "The percentiles that slo names are not measured yet, so nothing is said of the targets."

@@ -24,14 +24,16 @@ CHUNKED_ABOVE, CHUNKED_SINCE = 32768, (0, 5, 4)
 LARGE_BATCH_SINCE = (0, 28, 0)
 """Cards of 160 GiB and more take 16384 batched tokens from here on (vllm-project/vllm#51726)."""
 
-_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?")
 
 
 def parse_version(version: str) -> tuple[int, int, int]:
     """Return major, minor, patch of a version such as "v0.20" or "0.26.1rc1", or raise CatalogError."""
     match = _VERSION.match(version.strip().lstrip("vV"))
     if match is None:
-        raise CatalogError("engine.version", f"{version!r} is not a version such as {DEFAULT_ENGINE_VERSION}")
+        raise CatalogError(
+            "engine.version", f"{version[:40]!r} is not a version such as {DEFAULT_ENGINE_VERSION}"
+        )
     return int(match[1]), int(match[2]), int(match[3] or 0)
 
 

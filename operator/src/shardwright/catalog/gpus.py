@@ -15,7 +15,9 @@ LABEL_TO_VISIBLE_GIB = 0.6
 """What the driver keeps of the labelled memory where no start-up log states it. Measured: 0.26 (V100-32) to
 0.8 GiB (A100-80, T4) on eleven products, 0.46 on H100, 0.59 on H200."""
 _NOISE = re.compile(r"\(.*?\)|nvidia|amd|tesla|geforce|instinct|[^a-z0-9]")
-_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[ -]?gi?b\b")
+_SIZE = re.compile(r"(?<![\w.])([0-9]{1,6}(?:\.[0-9]{1,6})?)[ -]?gi?b\b")
+_LONGEST_NAME = 128
+"""Characters; a label has at most 63."""
 SIZE_TOLERANCE = 0.12
 """A size in a name may be nominal, labelled or visible memory: of one card they differ by less than this, of
 the variants of one product by far more."""
@@ -31,6 +33,8 @@ def find_product(name: str) -> GPUProduct | None:
 
     A size in the name ("A100 (40 GB)") picks the variant; one that no variant has makes the name unknown.
     """
+    if len(name) > _LONGEST_NAME:
+        return None
     exact = _catalogue().get(name)
     if exact is not None:
         return exact
@@ -45,9 +49,10 @@ def find_product(name: str) -> GPUProduct | None:
 def unknown_product_message(name: str) -> str:
     """Say what of a GPU that is not known, with the nearest names."""
     labels = sorted(_catalogue())
-    near = get_close_matches(name, labels, n=3, cutoff=0.4)
+    shown = name[:_LONGEST_NAME]
+    near = get_close_matches(shown, labels, n=3, cutoff=0.4)
     hint = f"; the nearest are {', '.join(near)}" if near else ""
-    return f"{name!r} is not a known GPU product: use the value of the nvidia.com/gpu.product label{hint}"
+    return f"{shown!r} is not a known GPU product: use the value of the nvidia.com/gpu.product label{hint}"
 
 
 def visible_gib(product: GPUProduct, memory_mib: int | None = None) -> float:

@@ -94,9 +94,10 @@ def _block(fields: Fields, key: str) -> tuple[int, int] | None:
     if value is None:
         return None
     sizes = rows(value, fields.name(key))
-    if len(sizes) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+    counts = [size for size in sizes if type(size) is int and 0 < size <= 1 << 20]
+    if len(sizes) != 2 or len(counts) != 2:
         raise CatalogError(fields.name(key), "must be two whole numbers, such as [128, 128]")
-    return int(str(sizes[0])), int(str(sizes[1]))
+    return counts[0], counts[1]
 
 
 def _modelopt(fields: Fields, method: str, ignored: tuple[str, ...]) -> Quantization:

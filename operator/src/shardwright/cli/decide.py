@@ -14,8 +14,10 @@ from shardwright.api.support import unimplemented
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.gpus import load_products
+from shardwright.catalog.types import EngineClass
 from shardwright.cli import pool_options
-from shardwright.cli.plan_input import InputError, Inputs, read_service
+from shardwright.cli.files import InputError, of_file
+from shardwright.cli.plan_input import Inputs, read_service
 from shardwright.planner.choice import plan
 from shardwright.planner.explanation.build import Case, case_of
 from shardwright.planner.explanation.document import Service
@@ -54,27 +56,17 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def decide(args: argparse.Namespace) -> Decided:
     """Read the inputs and decide. Raises InputError, whose lines are one problem each."""
-    stdin = sys.stdin.read() if args.filename == "-" else None
-    inputs = read_service(args.filename, stdin)
-    return decide_service(inputs, pool_options.Nodes(args))
+    return decide_service(read_service(args.filename), pool_options.Nodes(args))
 
 
 def decide_service(inputs: Inputs, nodes: pool_options.Nodes) -> Decided:
     """Decide about one service on the nodes that were given. Raises InputError as `decide` does."""
     spec = inputs.service.spec
-    try:
-        pool, live = nodes.pool(inputs.service)
-        version = resolve(spec).engine_version
-        engine = engine_class(version) if version else engine_class()
-    except CatalogError as error:
-        raise InputError(str(error)) from error
-    problems = (*unimplemented(spec), *overlay.check(spec))
-    if blocking := [f"{p.field}: {p.message}" for p in problems if p.blocking]:
-        raise InputError("\n".join(blocking))
+    engine, told = _checked(inputs)
+    pool, live = nodes.pool(inputs.service)
     request = PlanRequest(spec=spec, models=inputs.models, pool=pool, engine=engine, products=load_products())
     decision = plan(request)
     placement = place(decision, pool, decision.replicas) if live and isinstance(decision, Plan) else None
-    told = tuple(f"{p.field}: {p.message}" for p in problems)
     return Decided(
         inputs=inputs,
         request=request,
@@ -82,6 +74,20 @@ def decide_service(inputs: Inputs, nodes: pool_options.Nodes) -> Decided:
         placement=placement,
         notes=(*inputs.notes, *told, *pool_options.notes(pool, live=live)),
     )
+
+
+def _checked(inputs: Inputs) -> tuple[EngineClass, tuple[str, ...]]:
+    """Return the engine, and what is told of the spec but hinders nothing. Raises InputError."""
+    spec = inputs.service.spec
+    version = resolve(spec).engine_version
+    try:
+        engine = engine_class(version) if version else engine_class()
+    except CatalogError as error:
+        raise of_file(inputs.path, InputError(f"spec.{error}")) from error
+    problems = (*unimplemented(spec), *overlay.check(spec))
+    if blocking := [f"{p.field}: {p.message}" for p in problems if p.blocking]:
+        raise of_file(inputs.path, InputError("\n".join(blocking)))
+    return engine, tuple(f"{p.field}: {p.message}" for p in problems)
 
 
 def complain(command: str, error: InputError) -> None:

@@ -8,14 +8,15 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from shardwright.catalog.errors import CatalogError
 from shardwright.cli.estimate_latency import Latency, latency, latency_json, latency_lines, no_latency_json
 from shardwright.cli.estimate_load import LOAD_OPTIONS, NVLINK, PCIE
 from shardwright.cli.estimate_options import OPTION_NAMES, Question, from_mapping, named_values, question
+from shardwright.cli.files import InputError, read_lines
 from shardwright.cli.option_values import OptionError, UnknownMemoryError
 from shardwright.cli.second_opinion import SOURCE, SecondOpinion
+from shardwright.cluster.documents import DocumentError, parse_json
 from shardwright.planner.memory import estimate
 from shardwright.planner.types import MemoryEstimate, Verdict
 
@@ -120,15 +121,14 @@ def _run(args: argparse.Namespace, other: SecondOpinion | None) -> int:
 
 def _batch(path: str, common: Mapping[str, object], other: SecondOpinion | None) -> int:
     """One answer for each line; options of the command line apply where a line does not say otherwise."""
-    try:
-        lines = sys.stdin if path == "-" else Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        print(f"shardwright estimate: batch: cannot read {path}: {error}", file=sys.stderr)
-        return BAD_INPUT
     codes = set()
-    for code, answer in _answers(lines, common, other):
-        codes.add(code)
-        print(json.dumps(answer))
+    try:
+        for code, answer in _answers(read_lines(path), common, other):
+            codes.add(code)
+            print(json.dumps(answer))
+    except InputError as error:
+        print(f"shardwright estimate: batch: {error}", file=sys.stderr)
+        return BAD_INPUT
     return next((code for code in (BAD_INPUT, UNKNOWN, DOES_NOT) if code in codes), FITS)
 
 
@@ -144,9 +144,9 @@ def _answer(
     line: str, common: Mapping[str, object], other: SecondOpinion | None
 ) -> tuple[int, dict[str, object]]:
     try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return BAD_INPUT, _refused(f"not JSON: {error}")
+        raw = parse_json(line)
+    except DocumentError as error:
+        return BAD_INPUT, _refused(f"the line {error}")
     if not isinstance(raw, dict):
         return BAD_INPUT, _refused('a line must be an object of options, such as {"model": ..., "gpu": ...}')
     echo = {"id": raw.pop("id")} if "id" in raw else {}

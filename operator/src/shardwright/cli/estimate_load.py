@@ -6,6 +6,7 @@ Decides which load options belong together and whether ranks talk over NVLink. N
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from shardwright.catalog.fields import kind
 from shardwright.catalog.types import BRIDGED, GPUProduct
 from shardwright.cli.option_values import OptionError, amount
 from shardwright.planner.kv import is_fp8
@@ -129,5 +130,5 @@ def _interconnect(values: Mapping[str, object]) -> str | None:
         return None
     name = str(value).strip().lower()
     if name not in {NVLINK, PCIE}:
-        raise OptionError(f"interconnect: must be {NVLINK} or {PCIE}, not {value!r}")
+        raise OptionError(f"interconnect: must be {NVLINK} or {PCIE}, not {kind(value)}")
     return name

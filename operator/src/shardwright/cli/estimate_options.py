@@ -4,16 +4,13 @@ Decides how options are named, what the engine would take where one is absent (a
 which model, GPU and number format are meant. Never decides memory.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import isnan
-from pathlib import Path
 
 from shardwright.catalog.config import architecture_from_config
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, default_batch, engine_class
-from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.fields import kind, mapping
 from shardwright.catalog.gpus import find_product, unknown_product_message
 from shardwright.catalog.models import incomplete_models, load_models, unknown_model_message
@@ -28,7 +25,9 @@ from shardwright.catalog.types import (
     NumberFormat,
 )
 from shardwright.cli.estimate_load import LOAD_OPTIONS, Load, link, load_of
+from shardwright.cli.files import InputError, name_of, read_text
 from shardwright.cli.option_values import OptionError, UnknownMemoryError, count, flag, share, text
+from shardwright.cluster.documents import parse_json
 from shardwright.planner.legality import format_problem, illegality
 from shardwright.planner.types import EngineLimits, MemoryRequest, Parallelism
 
@@ -131,9 +130,11 @@ def named_values(raw: Mapping[str, object]) -> dict[str, object]:
         name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key.strip().lstrip("-")).lower().replace("-", "_")
         name = _ALIASES.get(name, name)
         if name not in OPTION_NAMES:
-            raise OptionError(f"{key}: no such option; the options are {', '.join(sorted(OPTION_NAMES))}")
+            raise OptionError(
+                f"{key[:80]}: no such option; the options are {', '.join(sorted(OPTION_NAMES))}"
+            )
         if name in values:
-            raise OptionError(f"{key}: given twice")
+            raise OptionError(f"{key[:80]}: given twice")
         if value is not None and value != "" and not (isinstance(value, float) and isnan(value)):
             values[name] = value
     return values
@@ -216,7 +217,7 @@ def _same(wanted: NumberFormat, have: NumberFormat) -> bool:
 
 def _architecture(options: Options) -> ModelArchitecture:
     if options.config is not None:
-        return architecture_from_config(options.model, _read_config(options.config), options.weight_bytes)
+        return _own(options.model, options.config, options.weight_bytes)
     found = load_models().get(options.model)
     if found is None:
         message = unknown_model_message(options.model)
@@ -228,17 +229,17 @@ def _architecture(options: Options) -> ModelArchitecture:
     return replace(found, checkpoint_bytes=options.weight_bytes, weights_from_checkpoint=True)
 
 
-def _read_config(config: str | Mapping[str, object]) -> Mapping[str, object]:
+def _own(model: str, config: str | Mapping[str, object], weight_bytes: int | None) -> ModelArchitecture:
+    """Return the architecture of a config.json, in a file or in a line of a batch."""
     if not isinstance(config, str):
-        return config
+        return architecture_from_config(model, config, weight_bytes)
     try:
-        return mapping(json.loads(Path(config).read_text(encoding="utf-8")), config)
-    except OSError as error:
-        raise OptionError(f"config: cannot read {config}: {error.strerror}") from error
-    except ValueError as error:
-        if isinstance(error, CatalogError):
-            raise
-        raise OptionError(f"config: {config} is not JSON: {error}") from error
+        found = mapping(parse_json(read_text(config)), "config.json")
+        return architecture_from_config(model, found, weight_bytes)
+    except InputError as error:
+        raise OptionError(f"config: {error}") from error
+    except ValueError as error:  # DocumentError and CatalogError
+        raise OptionError(f"config: {name_of(config)}: {error}") from error
 
 
 def _limits(
@@ -316,21 +317,26 @@ def _version(values: Mapping[str, object]) -> str:
 def _kv_dtype(values: Mapping[str, object]) -> str:
     value = str(values.get("kv_cache_dtype", "auto")).strip().lower()
     if value not in _KV_DTYPES:
-        raise OptionError(f"kv_cache_dtype: must be one of {', '.join(sorted(_KV_DTYPES))}, not {value!r}")
+        raise OptionError(
+            f"kv_cache_dtype: must be one of {', '.join(sorted(_KV_DTYPES))}, not {value[:80]!r}"
+        )
     return value
 
 
 def _length(values: Mapping[str, object]) -> int | None:
     value = values.get("max_model_len")
-    if isinstance(value, str) and re.fullmatch(r"\d+[kK]", value):
-        return int(value[:-1]) * (1024 if value[-1] == "K" else 1000)
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,7}[kK]", value):
+        value = int(value[:-1]) * (1024 if value[-1] == "K" else 1000)
+        return count({**values, "max_model_len": value}, "max_model_len", 1 << 30)
     return count(values, "max_model_len", 1 << 30)
 
 
 def _config(values: Mapping[str, object]) -> str | Mapping[str, object] | None:
     value = values.get("config")
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return text(values, "config", 4096)
     if isinstance(value, Mapping):
         return value
     raise OptionError(f"config: must be a path or an object, not {kind(value)}")

@@ -20,8 +20,8 @@ from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
 from shardwright.cli.decide import add_inputs, complain, decide, tell
+from shardwright.cli.files import InputError
 from shardwright.cli.live import Raw, read_service_and_revision
-from shardwright.cli.plan_input import InputError
 from shardwright.planner.explanation.build import Case, explain, full_explanation
 from shardwright.planner.explanation.document import Explanation, Service, Source
 from shardwright.planner.explanation.recorded import recorded
@@ -84,8 +84,9 @@ def _write(path: str, document: dict[str, Any]) -> None:
 
     try:
         Path(path).write_text(render(document), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--html: cannot write {path}: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"--html: cannot write {path}: {why}") from error
 
 
 def live_explanation(raw: Raw, revision: Raw | None) -> Explanation:
@@ -104,7 +105,15 @@ def live_explanation(raw: Raw, revision: Raw | None) -> Explanation:
         stored = read_revision(revision.get("data") or {})
     except RevisionError as error:
         raise InputError(f"ControllerRevision {revision['metadata']['name']}: {error}") from error
-    return recorded(name, service.spec, stored.plan, stored.report, engine=engine, notes=_state(status))
+    return recorded(
+        name,
+        service.spec,
+        stored.plan,
+        stored.report,
+        engine=engine,
+        notes=_state(status),
+        calibration=status.calibration,
+    )
 
 
 def _refused(name: Service, spec: LLMServiceSpec, status: LLMServiceStatus, engine: EngineClass) -> Case:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardwright.api.names import workload_name
-from shardwright.cli.plan_input import InputError
+from shardwright.cli.files import InputError
 
 if TYPE_CHECKING:
     from shardwright.cluster.api import Api

@@ -6,9 +6,11 @@ neither kopf nor kubernetes.
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from io import TextIOWrapper
 from typing import Protocol, cast
 
 COMMANDS = {
@@ -21,6 +23,8 @@ COMMANDS = {
     "run": "run the operator",
 }
 BAD_INPUT = 2
+CUT_OFF = 128 + 13
+"""As a shell tells that SIGPIPE ended a command."""
 
 
 class Command(Protocol):
@@ -35,6 +39,9 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (2: bad input)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # not in tests
+            stream.reconfigure(errors="backslashreplace")  # an odd name must not stop what is said of it
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     parser = argparse.ArgumentParser(
@@ -53,7 +60,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser.parse_args(arguments)
     except SystemExit as stopped:  # argparse has printed what is wrong, or the help
         return stopped.code if isinstance(stopped.code, int) else BAD_INPUT
-    return BAD_INPUT if module is None else module.run(args)
+    return BAD_INPUT if module is None else _run(module, args)
+
+
+def _run(module: Command, args: argparse.Namespace) -> int:
+    try:
+        code = module.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # head, or a pager that was left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CUT_OFF
+    return code
 
 
 def _version() -> str:

@@ -19,13 +19,15 @@ class UnknownMemoryError(Exception):
     """A question that is understood, but whose memory cannot be predicted; the message says why."""
 
 
-def text(values: Mapping[str, object], name: str) -> str:
-    """Return a text. Raises OptionError when it is missing or something else."""
+def text(values: Mapping[str, object], name: str, most: int = 256) -> str:
+    """Return a text of at most `most` characters. Raises OptionError when it is missing or something else."""
     value = values.get(name)
     if value is None:
         raise OptionError(f"{name}: is missing")
     if not isinstance(value, str):
         raise OptionError(f"{name}: must be a text, not {kind(value)}")
+    if len(value) > most:
+        raise OptionError(f"{name}: must have at most {most} characters, not {len(value)}")
     return value
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from shardwright.cli.decide import Decided, add_inputs, complain, decide, tell
-from shardwright.cli.plan_input import InputError, Inputs
+from shardwright.cli.files import InputError
+from shardwright.cli.plan_input import Inputs
 from shardwright.planner.explanation.build import explain
 from shardwright.planner.explanation.text import short_text
 from shardwright.planner.report import plan_status

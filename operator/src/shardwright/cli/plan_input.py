@@ -4,31 +4,28 @@ Decides how a file becomes the values that a decision takes, and says which fiel
 decides nothing of a plan.
 """
 
-import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-import yaml
-
-from shardwright.api.llmservice import API_VERSION, KIND, LLMService, LLMServiceSpec
+from shardwright.api.llmservice import KIND, LLMService, LLMServiceSpec
 from shardwright.api.parse import InvalidSpec, parse_service
 from shardwright.catalog.config import architecture_from_config
-from shardwright.catalog.errors import CatalogError
+from shardwright.catalog.fields import mapping
 from shardwright.catalog.models import load_models, unknown_model_message, unknown_variant_message
 from shardwright.catalog.types import ModelArchitecture
+from shardwright.cli.files import InputError, name_of, of_file, read_text
+from shardwright.cluster.declared import declared_node, declared_pod, flat
+from shardwright.cluster.documents import DocumentError, parse_json, parse_objects
 from shardwright.planner.types import ModelChoice
-from shardwright.topology.facts import node_facts, pod_facts
-from shardwright.topology.quantities import QuantityError
+from shardwright.topology.facts import MOST_NODE_GPUS
 from shardwright.topology.types import NodeFacts, PodFacts
 
 Raw = dict[str, Any]
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class InputError(ValueError):
-    """A file or an option that cannot be used; the message names the field and what to write."""
+_SHAPE = re.compile(r"([^:]{1,128})(?::([0-9]{1,6})(?:x([0-9]{1,6}))?)?")
+_MOST_NODES = 10_000
+"""As many as pool.shapes takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,40 +35,30 @@ class Inputs:
     service: LLMService
     models: tuple[ModelChoice, ...]
     notes: tuple[str, ...] = ()
+    path: str = ""
+    """The file that the service was read from, for what is wrong with it."""
 
 
-def documents(path: str, stdin: str | None = None) -> list[Raw]:
+def documents(path: str) -> list[Raw]:
     """Read all objects of a YAML or JSON file, Lists taken apart. Raises InputError."""
+    text = read_text(path)
     try:
-        content = stdin if stdin is not None else Path(path).read_text(encoding="utf-8")
-        loaded = [doc for doc in yaml.load_all(content, Loader=_LOADER) if doc is not None]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not YAML: {error}") from error
-    objects: list[Raw] = []
-    for doc in loaded:
-        if not isinstance(doc, dict):
-            raise InputError(f"{path} holds {type(doc).__name__} where a Kubernetes object should be")
-        objects.extend(doc["items"] if isinstance(doc.get("items"), list) else [doc])
-    return objects
+        return list(flat(parse_objects(text)))
+    except DocumentError as error:
+        raise of_file(path, error) from error
 
 
-def read_service(path: str, stdin: str | None = None) -> Inputs:
+def read_service(path: str) -> Inputs:
     """Read the one LLMService of a file, and what its ConfigMaps say of the model. Raises InputError."""
-    objects = documents(path, stdin)
+    objects = documents(path)
     services = [o for o in objects if o.get("kind") == KIND]
     if len(services) != 1:
-        raise InputError(f"{path} holds {len(services)} objects of kind {KIND}: give one")
-    raw = services[0]
-    if raw.get("apiVersion") != API_VERSION:
-        raise InputError(f"apiVersion is {raw.get('apiVersion')!r}: write {API_VERSION}")
-    try:
-        service = parse_service(raw)
-    except InvalidSpec as error:
-        raise InputError(str(error)) from error
+        raise InputError(f"{name_of(path)} holds {len(services)} objects of kind {KIND}: give one")
     config_maps = [o for o in objects if o.get("kind") == "ConfigMap"]
-    return _with_models(service, config_maps)
+    try:
+        return replace(_with_models(parse_service(services[0]), config_maps), path=path)
+    except (InvalidSpec, InputError) as error:
+        raise of_file(path, error) from error
 
 
 def _with_models(service: LLMService, config_maps: Sequence[Raw]) -> Inputs:
@@ -98,37 +85,40 @@ def _main_architecture(
             raise InputError(f"spec.model.id: {unknown_model_message(spec.model.id)}")
         return known[spec.model.id]
     name, key = given.config_map_ref.name, given.config_map_ref.key
-    found = next((c for c in config_maps if (c.get("metadata") or {}).get("name") == name), None)
+    found = next((c for c in config_maps if _map(c.get("metadata")).get("name") == name), None)
     if found is None:
         raise InputError(
             f"spec.model.config.configMapRef: put the ConfigMap {name} into the same file, after a line ---"
         )
-    content = (found.get("data") or {}).get(key)
+    where = f"ConfigMap {name}, key {key}"
+    content = _map(found.get("data")).get(key)
     if content is None:
-        raise InputError(f"ConfigMap {name} has no key {key}: add the model's config.json under it")
+        raise InputError(f"{where}: there is none: add the model's config.json under it")
     if not isinstance(content, str):
-        raise InputError(
-            f"ConfigMap {name}, key {key}: must be text: put the model's config.json there as it is"
-        )
+        raise InputError(f"{where}: must be text: put the model's config.json there as it is")
     try:
-        return architecture_from_config(spec.model.id, json.loads(content), given.weight_bytes)
-    except ValueError as error:  # CatalogError is one too
-        raise InputError(f"ConfigMap {name}, key {key}: {error}") from error
+        config = mapping(parse_json(content), "config.json")
+        return architecture_from_config(spec.model.id, config, given.weight_bytes)
+    except ValueError as error:  # DocumentError and CatalogError
+        raise InputError(f"{where}: {error}") from error
+
+
+def _map(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
 
 
 def read_cluster(objects: Iterable[Raw]) -> tuple[list[NodeFacts], list[PodFacts]]:
     """Read nodes and pods out of `kubectl get nodes,pods -A -o yaml`. Raises InputError."""
     nodes: list[NodeFacts] = []
     pods: list[PodFacts] = []
-    for raw in objects:
-        name = (raw.get("metadata") or {}).get("name", "?")
-        try:
+    try:
+        for raw in objects:
             if raw.get("kind") == "Node":
-                nodes.append(node_facts(raw))
+                nodes.append(declared_node(raw))
             elif raw.get("kind") == "Pod":
-                pods.append(pod_facts(raw))
-        except QuantityError as error:
-            raise InputError(f"{raw.get('kind')} {name}: {error}") from error
+                pods.append(declared_pod(raw))
+    except DocumentError as error:
+        raise InputError(str(error)) from error
     if not nodes:
         raise InputError("there is no Node in it: save the output of kubectl get nodes,pods -A -o yaml")
     return nodes, pods
@@ -138,12 +128,15 @@ def read_shapes(values: Sequence[str]) -> list[tuple[str, int, int]]:
     """Read `--gpu PRODUCT:GPUS[xNODES]` options, such as NVIDIA-H100-80GB-HBM3:8x2. Raises InputError."""
     shapes = []
     for value in values:
-        product, _, counts = value.partition(":")
-        gpus, _, nodes = (counts or "8").partition("x")
-        if not gpus.isdigit() or not (nodes or "1").isdigit() or int(gpus) < 1 or int(nodes or 1) < 1:
-            raise InputError(f"--gpu {value}: write PRODUCT:GPUS or PRODUCT:GPUSxNODES, such as H100:8x2")
-        shapes.append((product, int(gpus), int(nodes or "1")))
+        found = _SHAPE.fullmatch(value)
+        gpus, nodes = (int(found[2] or 8), int(found[3] or 1)) if found else (0, 0)
+        if found is None or not 1 <= gpus <= MOST_NODE_GPUS or not 1 <= nodes <= _MOST_NODES:
+            raise InputError(
+                f"--gpu {value[:80]}: write PRODUCT:GPUS or PRODUCT:GPUSxNODES, such as H100:8x2, with at "
+                f"most {MOST_NODE_GPUS} GPUs a node and {_MOST_NODES} nodes"
+            )
+        shapes.append((found[1], gpus, nodes))
     return shapes
 
 
-__all__ = ["CatalogError", "InputError", "Inputs", "documents", "read_cluster", "read_service", "read_shapes"]
+__all__ = ["InputError", "Inputs", "documents", "read_cluster", "read_service", "read_shapes"]

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from shardwright.api.llmservice import LLMService
 from shardwright.api.pool import PoolSpec
 from shardwright.catalog.gpus import find_product, load_products, unknown_product_message
+from shardwright.cli.files import InputError, of_file
 from shardwright.cli.live import read_nodes_and_pods
-from shardwright.cli.plan_input import InputError, documents, read_cluster, read_shapes
+from shardwright.cli.plan_input import documents, read_cluster, read_shapes
 from shardwright.topology.pool import bridges_of, build_pool, pool_of_shapes
 from shardwright.topology.types import NodeFacts, PodFacts, Pool
 
@@ -44,7 +45,7 @@ class Nodes:
         self._shapes: Sequence[str] | None = args.gpu
         self._real: tuple[list[NodeFacts], list[PodFacts]] | None = None
         if args.nodes:
-            self._real = read_cluster(documents(args.nodes))
+            self._real = _saved(args.nodes)
         elif args.cluster:
             self._real = read_cluster(read_nodes_and_pods(args.context))
 
@@ -65,6 +66,14 @@ class Nodes:
                 raise InputError(f"{where}: {unknown_product_message(name)}")
         known = [(found.label, gpus, count) for name, gpus, count in shapes if (found := find_product(name))]
         return pool_of_shapes(known, products, bridges_of(spec)), False
+
+
+def _saved(path: str) -> tuple[list[NodeFacts], list[PodFacts]]:
+    objects = documents(path)
+    try:
+        return read_cluster(objects)
+    except InputError as error:
+        raise of_file(path, error) from error
 
 
 def _assumed(options: Sequence[str] | None, spec: PoolSpec) -> tuple[str, list[tuple[str, int, int]]]:

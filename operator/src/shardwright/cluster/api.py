@@ -87,13 +87,6 @@ class Api:
         )
         return Applied(shapes.metadata(answer.body), answer.status == 201)
 
-    async def replace_spec(self, obj: JsonObject) -> None:
-        """Put our spec in place of the live one field by field, lists whole. Raises as `apply` does."""
-        kind, metadata = kind_of(obj), obj["metadata"]
-        target = f"{kind.path(metadata['namespace'], metadata['name'])}?fieldManager={FIELD_MANAGER}"
-        body = dumps({"spec": obj.get("spec", {})})
-        await self._checked(_Call("merge", kind, "PATCH", target, body, MERGE_TYPE, METADATA_ONLY))
-
     async def apply_status(self, namespace: str, name: str, status: JsonObject, uid: str) -> JsonObject:
         """Server-side apply of an LLMService's status; the metadata that came of it.
 

@@ -7,7 +7,7 @@ from the API server's Status object and never hold a request body, which could c
 from collections.abc import Mapping
 from typing import Final
 
-from shardwright.cluster.json import loads
+from shardwright.cluster.json import JsonObject, loads
 
 NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 """Cause of the 403 for an object in a namespace that is being deleted (k8s.io/api/core/v1)."""
@@ -18,16 +18,25 @@ _LONGEST_RETRY_AFTER_S: Final = 60.0
 class ClusterError(Exception):
     """Base of all.
 
-    `status` is the HTTP status, 0 when there was no answer; `said` is the server's own sentence.
+    `status` is the HTTP status, 0 when there was no answer; `said` is the server's own sentence, `fields` the
+    paths that it names, such as `spec.ports[1].name`.
     """
 
     def __init__(
-        self, message: str, *, status: int = 0, reason: str = "", said: str = "", retry_after_s: float = 0.0
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        said: str = "",
+        fields: tuple[str, ...] = (),
+        retry_after_s: float = 0.0,
     ) -> None:
         super().__init__(message)
         self.said = said or message
         self.status = status
         self.reason = reason
+        self.fields = fields
         self.retry_after_s = retry_after_s
 
 
@@ -58,6 +67,7 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str], what: str) ->
     """
     reason, message, causes = _status_text(body)
     text = f"{what}: {status} {reason}: {message}" if message else f"{what}: {status} {reason}".rstrip()
+    ending = any(cause.get("reason") == NAMESPACE_TERMINATING for cause in causes)
     kind: type[ClusterError] = Invalid
     if status in RETRYABLE or status >= 500:
         kind = Transient
@@ -65,11 +75,18 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str], what: str) ->
         # A 409 from a namespace that is going away, or from an object being created at the same time, is no
         # field conflict, but is retried all the same.
         kind = Conflict
-    elif status in {404, 410} or (status == 403 and NAMESPACE_TERMINATING in causes):
+    elif status in {404, 410} or (status == 403 and ending):
         kind = Gone
     elif status in {401, 403}:
         kind = Forbidden
-    return kind(text, status=status, reason=reason, said=message, retry_after_s=_retry_after(headers))
+    return kind(
+        text,
+        status=status,
+        reason=reason,
+        said=message,
+        fields=tuple(str(cause["field"]) for cause in causes if cause.get("field")),
+        retry_after_s=_retry_after(headers),
+    )
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
@@ -78,17 +95,13 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     return min(float(value), _LONGEST_RETRY_AFTER_S) if value.isdigit() else 0.0
 
 
-def _status_text(body: bytes) -> tuple[str, str, frozenset[str]]:
-    """Reason, message and the reasons of the causes."""
+def _status_text(body: bytes) -> tuple[str, str, list[JsonObject]]:
+    """Reason, message and causes."""
     try:
         status = loads(body)
     except ValueError:
-        return "", body[:200].decode(errors="replace").strip(), frozenset()
+        return "", body[:200].decode(errors="replace").strip(), []
     if not isinstance(status, dict):
-        return "", "", frozenset()
-    causes = (status.get("details") or {}).get("causes") or ()
-    return (
-        str(status.get("reason") or ""),
-        str(status.get("message") or "")[:1000],
-        frozenset(str(cause.get("reason")) for cause in causes),
-    )
+        return "", "", []
+    causes: list[JsonObject] = (status.get("details") or {}).get("causes") or []
+    return str(status.get("reason") or ""), str(status.get("message") or "")[:1000], causes

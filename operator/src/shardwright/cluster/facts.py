@@ -16,7 +16,7 @@ from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
 from shardwright.api.status import CalibrationStatus, Condition
-from shardwright.cluster.drift import digest, editors_of_pods, live_digest, mark
+from shardwright.cluster.drift import additions, digest, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
 
@@ -28,7 +28,7 @@ ChildKey = tuple[str, str, str]
 
 
 class ChildFacts(NamedTuple):
-    """An object with our label. Whether it is ours is for `owner_uid` to say, not for the label."""
+    """An object with our label. Whether it is ours is for `belongs_to` to say, not for the label."""
 
     kind: str
     namespace: str
@@ -38,13 +38,17 @@ class ChildFacts(NamedTuple):
     digest: bytes
     """Of what we say in it; see `cluster.drift`. Empty: not known, so apply again."""
     mark: bytes
-    """Of the set of fields that we own. Whoever changes a value takes its field out of our set."""
+    """Of what we own in it; see `cluster.drift`. Empty: our field manager has applied nothing to it."""
     service: str
     """Name of the LLMService that its label names."""
     revision: str
     owner_uid: str
-    """uid of the LLMService that is its controller; empty when it has none."""
+    """uid of the LLMService that is its controller; empty when none is."""
     owner_name: str
+    controlled: bool
+    """Something is its controller, an LLMService or another."""
+    edition: str
+    """Changes when somebody changes what it says: the generation where there is one, else the version."""
     deleting: bool = False
     replicas: int = 0
     """Deployment: spec.replicas."""
@@ -52,8 +56,8 @@ class ChildFacts(NamedTuple):
     """Deployment: its Progressing condition says ProgressDeadlineExceeded."""
     create_failure: str = ""
     """Deployment: why its pods cannot be created, in the words of its ReplicaFailure condition."""
-    editors: tuple[str, ...] = ()
-    """Deployment: who else says something in its pod spec."""
+    additions: tuple[tuple[str, str], ...] = ()
+    """What others say in its spec beyond what we say: (field, manager)."""
     number: int = 0
     """ControllerRevision: its number."""
     data: bytes = b""
@@ -70,6 +74,14 @@ class ChildFacts(NamedTuple):
     def child_key(self) -> ChildKey:
         """Identity among children."""
         return self.kind, self.namespace, self.name
+
+    def belongs_to(self, uid: str) -> bool:
+        """Whether it is a child of the LLMService that its label names, when that has this uid.
+
+        Its controller says so. An object without one is that service's when our field manager wrote it: its
+        owner reference was taken off, by hand or by a deletion that leaves orphans.
+        """
+        return self.owner_uid == uid or (not self.controlled and bool(self.mark))
 
     def stored(self) -> JsonObject:
         """Unpack the data of a ControllerRevision."""
@@ -124,23 +136,25 @@ class StatusFacts(NamedTuple):
 
 
 def child_facts(obj: JsonObject, before: ChildFacts | None = None) -> ChildFacts:
-    """Read a child, whole or what a watch gives of it; what that does not tell is taken from `before`.
+    """Read a child, whole or what a watch gives of it; its digest is then that of `before`, if that holds.
 
-    While our set of fields is the same nobody has changed a value of ours, so the digest is too.
+    It holds while our entry in managedFields is the same: then nobody has changed a value of ours. Raises
+    KeyError for a part of a ControllerRevision: what is not known of a record is never taken for empty.
     """
-    facts = _identity(obj["kind"], obj["metadata"])
+    facts = seen_facts(obj["kind"], obj["metadata"])
     whole = _whole(obj)
-    if before is not None and before.uid == facts.uid:
-        facts = facts._replace(
-            digest=before.digest if before.mark == facts.mark else b"",
-            replicas=before.replicas,
-            number=before.number,
-            data=before.data,
-            template_digest=before.template_digest,
-        )
-    if whole and not facts.digest:
-        facts = facts._replace(digest=live_digest(obj))
-    return _with_content(facts, obj) if whole or "spec" in obj else facts
+    if whole or "spec" in obj or facts.kind == "ControllerRevision":
+        facts = _with_content(facts, obj)
+    if whole:
+        return facts._replace(digest=live_digest(obj))
+    if before is not None and same_by_us(before, facts):
+        return facts._replace(digest=before.digest)
+    return facts
+
+
+def same_by_us(before: ChildFacts, after: ChildFacts) -> bool:
+    """Whether two looks at an object show the same of what we say."""
+    return (before.uid, before.mark, before.replicas) == (after.uid, after.mark, after.replicas)
 
 
 def _whole(obj: JsonObject) -> bool:
@@ -152,12 +166,14 @@ def _whole(obj: JsonObject) -> bool:
 
 def written_facts(obj: JsonObject, metadata: JsonObject, digest_applied: bytes) -> ChildFacts:
     """Read a child that we have just applied as `obj` from the metadata that came back."""
-    return _with_content(_identity(obj["kind"], metadata), obj)._replace(digest=digest_applied)
+    return _with_content(seen_facts(obj["kind"], metadata), obj)._replace(digest=digest_applied)
 
 
-def _identity(kind: str, metadata: JsonObject) -> ChildFacts:
+def seen_facts(kind: str, metadata: JsonObject) -> ChildFacts:
+    """Read what the metadata of a child tells."""
     labels = metadata.get("labels") or {}
-    owner_uid, owner_name = _controller(metadata)
+    owner = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), None)
+    by_service = owner is not None and owner.get("kind") == KIND
     return ChildFacts(
         kind=intern(kind),
         namespace=intern(metadata["namespace"]),
@@ -168,10 +184,12 @@ def _identity(kind: str, metadata: JsonObject) -> ChildFacts:
         mark=mark(metadata),
         service=labels.get(LABEL_SERVICE, ""),
         revision=labels.get(LABEL_REVISION, ""),
-        owner_uid=owner_uid,
-        owner_name=owner_name,
+        owner_uid=owner["uid"] if owner and by_service else "",
+        owner_name=owner["name"] if owner and by_service else "",
+        controlled=owner is not None,
+        edition=str(metadata.get("generation") or metadata["resourceVersion"]),
         deleting="deletionTimestamp" in metadata,
-        editors=editors_of_pods(metadata) if kind == "Deployment" else (),
+        additions=additions(metadata),
     )
 
 
@@ -186,8 +204,8 @@ def _with_content(facts: ChildFacts, obj: JsonObject) -> ChildFacts:
     if facts.kind == "ControllerRevision":
         data = obj.get("data") or {}
         return facts._replace(
-            number=int(obj.get("revision") or 0),
-            data=facts.data or dumps(data),
+            number=int(obj["revision"]),
+            data=dumps(data),
             template_digest=str(data.get("digest", "")),
         )
     return facts
@@ -239,13 +257,6 @@ def read_calibration(status: JsonObject) -> CalibrationStatus | None:
 def seconds(timestamp: str | None) -> float:
     """Seconds since the epoch of an RFC 3339 time; 0 when there is none."""
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
-
-
-def _controller(metadata: JsonObject) -> tuple[str, str]:
-    for owner in metadata.get("ownerReferences") or ():
-        if owner.get("controller") and owner.get("kind") == KIND:
-            return owner["uid"], owner["name"]
-    return "", ""
 
 
 def _deadline_exceeded(deployment: JsonObject) -> bool:

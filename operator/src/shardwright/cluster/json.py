@@ -9,8 +9,11 @@ JsonObject = dict[str, Any]
 
 
 def loads(data: bytes | memoryview) -> Any:  # noqa: ANN401 -- JSON has no type before it is read
-    """Parse JSON. Raises ValueError."""
-    return msgspec.json.decode(data)
+    """Parse JSON. Raises ValueError, for nesting without end, too."""
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def dumps(value: object) -> bytes:

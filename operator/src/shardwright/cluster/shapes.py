@@ -11,7 +11,7 @@ from msgspec import Raw, ValidationError
 from msgspec.json import Decoder
 
 from shardwright.cluster.json import JsonObject, loads
-from shardwright.cluster.kinds import BY_KIND, DEPLOYMENT, POD, Kind
+from shardwright.cluster.kinds import BY_KIND, DEPLOYMENT, POD, REVISION, Kind
 
 
 class _Owner(TypedDict, total=False):
@@ -26,6 +26,7 @@ class _Fields(TypedDict, total=False):
     manager: str
     operation: str
     subresource: str
+    time: str
     fieldsV1: Raw
     """Kept as bytes: it is compared much more often than it is read."""
 
@@ -36,6 +37,7 @@ class _Metadata(TypedDict, total=False):
     uid: str
     resourceVersion: str
     generation: int
+    creationTimestamp: str
     deletionTimestamp: str
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -149,6 +151,10 @@ class _PodEvent(_Event):
     object: _Pod
 
 
+class _WholeEvent(_Event):
+    object: _Child
+
+
 class _DeploymentEvent(_Event):
     object: _Deployment
 
@@ -160,6 +166,7 @@ class _PartialEvent(_Event):
 _CHILDREN: Final = frozenset(BY_KIND)
 _POD_PAGE, _CHILD_PAGE = Decoder(_PodPage), Decoder(_ChildPage)
 _POD_EVENT, _DEPLOYMENT_EVENT = Decoder(_PodEvent), Decoder(_DeploymentEvent)
+_WHOLE_EVENT = Decoder(_WholeEvent)
 _PARTIAL_EVENT, _PARTIAL = Decoder(_PartialEvent), Decoder(_Partial)
 
 
@@ -177,6 +184,8 @@ def event(kind: Kind, line: bytes) -> JsonObject:
         decoder = _POD_EVENT
     elif kind is DEPLOYMENT:
         decoder = _DEPLOYMENT_EVENT
+    elif kind is REVISION:
+        decoder = _WHOLE_EVENT
     elif kind.kind in _CHILDREN:
         decoder = _PARTIAL_EVENT
     found = _typed(decoder, line)

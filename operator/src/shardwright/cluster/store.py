@@ -20,6 +20,7 @@ from shardwright.cluster.facts import (
     autoscaler_facts,
     child_facts,
     pod_trouble,
+    same_by_us,
 )
 from shardwright.cluster.json import JsonObject
 from shardwright.diagnose.facts import PodTrouble
@@ -233,12 +234,21 @@ class Store:
     def hold_child(self, after: ChildFacts) -> None:
         """Take a child as we have just written it, without telling the listener.
 
-        The answer to a write may come after the watch has told what became of the child: then it is old.
+        The answer to a write may come after the watch has told what became of the child: then it is old, and
+        says what we wrote at most. What only a status tells is in no answer, and stays.
         """
+        if after.uid in self._ended:
+            return
         before = self.children.get(after.child_key)
-        known = before.resource_version if before is not None and before.uid == after.uid else ""
-        if after.uid not in self._ended and not (known and _newer(known, after.resource_version)):
-            self._keep_child(after)
+        if before is not None and before.uid == after.uid:
+            if _newer(before.resource_version, after.resource_version):
+                same = same_by_us(before, after)
+                after = before._replace(digest=after.digest if same else before.digest)
+            else:
+                after = after._replace(
+                    deadline_exceeded=before.deadline_exceeded, create_failure=before.create_failure
+                )
+        self._keep_child(after)
 
     def _keep_child(self, after: ChildFacts) -> None:
         before = self.children.get(after.child_key)

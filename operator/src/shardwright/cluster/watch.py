@@ -168,6 +168,8 @@ class Watch:
                 self._take(event["type"], event["object"])
         self._beat()
         self._failures = 0
+        # Whoever ends a watch at once, as a proxy may, is not asked again as fast as it answers.
+        await asyncio.sleep(_FIRST_BACKOFF_S * random.uniform(0.5, 1.0))  # noqa: S311 -- spreads load
 
     def _take(self, event_type: str, obj: JsonObject) -> None:
         if event_type == "ERROR":

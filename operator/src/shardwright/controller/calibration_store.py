@@ -9,9 +9,9 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from shardwright.api.llmservice import ServiceKey
 from shardwright.cluster.api import Api
@@ -43,7 +43,8 @@ class CalibrationStore:
     clock: Callable[[], float]
     corrections: dict[CorrectionKey, Correction] = field(default_factory=dict)
     """As read, and as measured since."""
-    _seen: dict[ServiceKey, tuple[CorrectionKey, Comparison]] = field(default_factory=dict)
+    _seen: dict[ServiceKey, tuple[CorrectionKey, Correction, Comparison]] = field(default_factory=dict)
+    """What was measured, beside what the plan that it was held against had corrected already."""
     _written: dict[CorrectionKey, Correction] = field(default_factory=dict)
     _next_s: float = 0.0
     _said: str = ""
@@ -60,7 +61,8 @@ class CalibrationStore:
     def note(self, service: ServiceKey, plan: Plan, version: str, found: Comparison) -> None:
         """Take note of what was measured of a service."""
         if any(isinstance(figure, Measured) for figure in found.figures):
-            self._seen[service] = ((plan.model.model_id, plan.product.label, version), found)
+            key = (plan.model.model_id, plan.product.label, version)
+            self._seen[service] = (key, plan.correction or Correction(), found)
 
     async def write(self) -> None:
         """Write what has moved, at most every few minutes. What fails is logged once and tried again."""
@@ -87,10 +89,16 @@ class CalibrationStore:
         _LOG.info("calibration kept config_map=%s entries=%d", "/".join(self.where), len(self._written))
 
 
-def _pooled(seen: Any) -> dict[CorrectionKey, Correction]:  # noqa: ANN401 -- values of a dict
-    """Put services that share a key together: each figure weighs as many samples as it has."""
+def _pooled(
+    seen: Iterable[tuple[CorrectionKey, Correction, Comparison]],
+) -> dict[CorrectionKey, Correction]:
+    """Put services that share a key together: each figure weighs as many samples as it has.
+
+    A ratio is of the model's own prediction, without what a plan has corrected already.
+    """
     sums: dict[CorrectionKey, dict[str, list[float]]] = {}
-    for key, comparison in seen:
+    for key, corrected, comparison in seen:
+        before = {"ttft": corrected.ttft, "tpot": corrected.tpot, "memory": corrected.memory_ratio}
         of_key = sums.setdefault(key, {})
         for figure in comparison.figures:
             name = _FIGURES.get(figure.figure)
@@ -98,7 +106,7 @@ def _pooled(seen: Any) -> dict[CorrectionKey, Correction]:  # noqa: ANN401 -- va
                 continue
             total = of_key.setdefault(name, [0.0, 0.0, 0.0])
             total[0] += figure.measured * figure.samples
-            total[1] += figure.predicted * figure.samples
+            total[1] += figure.predicted / (before[name] or 1.0) * figure.samples
             total[2] += figure.samples
     found = {}
     for key, of_key in sums.items():

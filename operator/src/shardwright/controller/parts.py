@@ -76,6 +76,8 @@ class Parts:
         if options.engine_metrics is not None:
             parts.calibrator = parts._calibrator(options.engine_metrics, metrics)
             reporter.engine_metrics = parts.calibrator.facts_of
+            if parts.calibrator.memory is not None:
+                planning.corrections = parts.calibrator.memory.corrections
         return parts
 
     def _calibrator(self, settings: EngineMetrics, metrics: Exposition) -> Calibrator:

@@ -9,13 +9,14 @@ fifty times.
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Final
 
 from shardwright.api.defaults import Resolved, resolve
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
-from shardwright.catalog.engines import engine_class
+from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, engine_class
 from shardwright.catalog.types import GPUProduct
 from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
@@ -23,7 +24,16 @@ from shardwright.cluster.store import Store
 from shardwright.planner.choice import plan as choose
 from shardwright.planner.load import load_of, replicas_of
 from shardwright.planner.placement import nodes_of
-from shardwright.planner.types import Decision, LoadKind, ModelChoice, NoPlan, Plan, PlanRequest
+from shardwright.planner.types import (
+    Correction,
+    CorrectionKey,
+    Decision,
+    LoadKind,
+    ModelChoice,
+    NoPlan,
+    Plan,
+    PlanRequest,
+)
 from shardwright.render.approval import newest_first, on_record
 from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.revision import read_revision
@@ -106,6 +116,8 @@ class Planning:
         self._digests: dict[bytes, str] = {}
         self._cores: dict[tuple[str, str], Plan] = {}
         self._shared: dict[bytes, Plan] = {}
+        self.corrections: Mapping[CorrectionKey, Correction] = {}
+        """What was measured before, for plans that are made from now on."""
 
     # What there is.
 
@@ -209,18 +221,20 @@ class Planning:
     def _decide(
         self, entry: ServiceEntry, service: LLMService, models: tuple[ModelChoice, ...], pool: Pool
     ) -> tuple[Decision, Plan | None, str]:
-        key = (entry.spec_digest, pool.fingerprint, models)
+        version = (entry.resolved or resolve(service.spec)).engine_version
+        corrections = self._corrections(models, version or DEFAULT_ENGINE_VERSION)
+        key = (entry.spec_digest, pool.fingerprint, models, tuple(corrections.items()))
         known = self._decisions.get(key)
         if known is not None:
             self._decisions.move_to_end(key)
             return known
-        version = (entry.resolved or resolve(service.spec)).engine_version
         request = PlanRequest(
             spec=service.spec,
             models=models,
             pool=pool,
             engine=engine_class(version) if version else engine_class(),
             products=self._products,
+            corrections=corrections,
         )
         decision = choose(request)
         self.plans += 1
@@ -231,6 +245,17 @@ class Planning:
         if len(self._decisions) > _DECISIONS:
             self._decisions.popitem(last=False)
         return self._decisions[key]
+
+    def _corrections(
+        self, models: tuple[ModelChoice, ...], version: str
+    ) -> dict[tuple[str, str], Correction]:
+        """Return what was measured of some checkpoints with an engine version, in a fixed order."""
+        wanted = {model.model_id for model in models}
+        return {
+            (model, product): correction
+            for (model, product, measured), correction in sorted(self.corrections.items(), key=itemgetter(0))
+            if model in wanted and measured == version
+        }
 
     def core_of(self, uid: str, revision: ChildFacts) -> Plan:
         """Read the plan of a revision on record, once; equal plans are one object. Raises RevisionError."""
@@ -283,7 +308,7 @@ def wanted_replicas(
     if core is None:
         return 0
     resolved, max_gpus = entry.resolved or resolve(service.spec), service.spec.pool.max_gpus
-    ours = [c for c in children if c.kind == "Deployment" and c.owner_uid == entry.uid]
+    ours = [c for c in children if c.kind == "Deployment" and c.belongs_to(entry.uid)]
     running = sum(c.replicas for c in ours)
     if proposal.waiting is not None and not proposal.held:
         live = sum(c.replicas for c in ours if c.revision == proposal.target)
@@ -329,5 +354,5 @@ def outcome(decision: Decision) -> str:
 
 def revisions_of(children: Mapping[tuple[str, str], ChildFacts], uid: str) -> list[ChildFacts]:
     """Return the revisions of a service: the one in force first, those never in force last."""
-    own = (c for c in children.values() if c.kind == "ControllerRevision" and c.owner_uid == uid)
+    own = (c for c in children.values() if c.kind == "ControllerRevision" and c.belongs_to(uid))
     return newest_first(c for c in own if not c.deleting)

@@ -13,18 +13,19 @@ from pydantic import ValidationError
 
 from shardwright.api.defaults import resolve
 from shardwright.api.names import workload_name
-from shardwright.api.problems import Problem
 from shardwright.api.status import Condition, PlanStatus
 from shardwright.cluster.api import Api
 from shardwright.cluster.events import Recorder
 from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, status_facts
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
+from shardwright.controller.apply import Outcome
 from shardwright.controller.awaiting import waiting_facts
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.events import events
 from shardwright.diagnose.facts import (
+    ForeignEdit,
     Holder,
     MetricsFacts,
     PlacementFacts,
@@ -69,17 +70,10 @@ class Reporter:
     _awaited: dict[str, tuple[tuple[object, ...], WaitingFacts | None]] = field(default_factory=dict)
     """By uid: what a waiting plan's facts depend on, and the facts."""
 
-    async def report(
-        self,
-        now: Situation,
-        work: Work,
-        *,
-        conflicts: tuple[str, ...] = (),
-        refused: tuple[Problem, ...] = (),
-    ) -> float | None:
+    async def report(self, now: Situation, work: Work, outcome: Outcome) -> float | None:
         """Write the status if it is worth it; seconds to wait when it is not yet."""
         with self.metrics.cpu("report"):
-            facts = self._facts(now, work, conflicts=conflicts, refused=refused)
+            facts = self._facts(now, work, outcome)
             timeless = replace(facts, now="", previous=())
             if self._told.get(now.entry.uid) == (now.entry.status.digest, timeless):
                 self._news_since.pop(now.entry.uid, None)
@@ -152,14 +146,7 @@ class Reporter:
         since = self._news_since.setdefault(uid, now)
         return max(0.0, since + PROGRESS_S - now)
 
-    def _facts(
-        self,
-        now: Situation,
-        work: Work,
-        *,
-        conflicts: tuple[str, ...],
-        refused: tuple[Problem, ...],
-    ) -> ServiceFacts:
+    def _facts(self, now: Situation, work: Work, outcome: Outcome) -> ServiceFacts:
         resolved = now.entry.resolved or resolve(now.service.spec)
         proposal, waiting = now.proposal, self._waiting(now)
         core = proposal.core if waiting is None or proposal.waiting is None else proposal.waiting.core
@@ -170,16 +157,18 @@ class Reporter:
             generation=now.entry.generation,
             now=self.timestamp(),
             previous=now.entry.status.conditions,
-            problems=(*proposal.problems, *refused),
-            child_conflicts=conflicts,
+            problems=(*proposal.problems, *(p for p in outcome.refused if p.blocking)),
+            child_conflicts=tuple(outcome.conflicts),
+            child_refusals=tuple(p.message for p in outcome.refused if not p.blocking),
             foreign_autoscalers=tuple(
                 f"HorizontalPodAutoscaler/{name}"
                 for name in self.store.autoscalers_at(now.entry.key.namespace, "Deployment", names(now))
             ),
             foreign_edits=tuple(
-                f"Deployment/{d.name} by {', '.join(d.editors)}"
-                for d in now.deployments.values()
-                if d.editors
+                ForeignEdit(child=f"{child.kind}/{child.name}", field=at, manager=manager)
+                for child in self.store.children_of(now.entry.key).values()
+                if child.belongs_to(now.entry.uid)
+                for at, manager in child.additions
             ),
             decision=proposal.decision or (None if proposal.held else core),
             plan=self._plan(now),

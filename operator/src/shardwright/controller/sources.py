@@ -8,12 +8,11 @@ import logging
 from functools import partial
 from typing import Final
 
-import yaml
-
 from shardwright.cluster import kinds
 from shardwright.cluster.api import Api
+from shardwright.cluster.declared import declared_node, flat
+from shardwright.cluster.documents import parse_objects
 from shardwright.cluster.errors import ClusterError, Forbidden
-from shardwright.cluster.json import JsonObject
 from shardwright.cluster.sinks import AutoscalerSink, ChildSink, PodSink, ServiceSink
 from shardwright.cluster.store import Store
 from shardwright.cluster.watch import Watch
@@ -49,9 +48,9 @@ async def declared_nodes(parts: Parts, where: tuple[str, str]) -> None:
     text = (config_map.get("data") or {}).get(NODES_KEY)
     if text is None:
         raise ValueError(f"ConfigMap {'/'.join(where)} has no key {NODES_KEY}")
-    found: list[JsonObject] = []
-    for document in yaml.safe_load_all(text):
-        found += document if isinstance(document, list) else (document or {}).get("items", [document])
+    found = [raw for raw in flat(parse_objects(text)) if raw.get("kind", "Node") == "Node"]
+    for node in found:
+        declared_node(node)  # raises before anything is taken
     for node in found:
         node["metadata"].setdefault("resourceVersion", "0")
         parts.store.set_node(node)
@@ -65,7 +64,7 @@ async def follow_pool(parts: Parts, where: tuple[str, str]) -> None:
         await asyncio.sleep(DECLARED_POOL_S)
         try:
             await declared_nodes(parts, where)
-        except (ClusterError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        except (ClusterError, ValueError) as error:
             _LOG.warning(
                 "declared pool unreadable, keeping the last one config_map=%s error=%s",
                 "/".join(where),
@@ -97,8 +96,9 @@ def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]
             ChildSink(store, kind, scope),
             namespace=scope,
             labels=kinds.OURS,
-            # Of a Deployment its progress is read besides; of the others, metadata tells who changed what.
-            metadata_only=kind is not kinds.DEPLOYMENT,
+            # Of a Deployment its progress is read besides, and of a record all: what runs is read from it. Of
+            # the others, metadata tells who changed what.
+            metadata_only=kind not in {kinds.DEPLOYMENT, kinds.REVISION},
             gather_s=GATHER_S,
             clock=clock,
         )

@@ -106,7 +106,7 @@ def observe(
         deployments={
             child.revision: child
             for child in children.values()
-            if child.kind == "Deployment" and child.owner_uid == entry.uid and not child.deleting
+            if child.kind == "Deployment" and child.belongs_to(entry.uid) and not child.deleting
         },
         revisions=revisions_of(children, entry.uid),
         # Who cannot be reached does not serve, whatever its status still says.

@@ -50,6 +50,18 @@ class PodTrouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignEdit:
+    """What somebody else added to a child of ours."""
+
+    child: str
+    """`Kind/name`."""
+    field: str
+    """Such as `spec.paused`."""
+    manager: str
+    """The field manager that says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFacts:
     """One Deployment of ours and its pods. `ready` counts pods that are ready, serving, not terminating."""
 
@@ -113,10 +125,12 @@ class ServiceFacts:
     """Of the spec and of what it refers to (Secrets, claims, ConfigMaps), blocking or not."""
     child_conflicts: tuple[str, ...] = ()
     """Objects with a child's name that are not ours, as `Kind/name`."""
+    child_refusals: tuple[str, ...] = ()
+    """What the API server refuses to store of what nothing that serves rests on, in sentences."""
     foreign_autoscalers: tuple[str, ...] = ()
     """HorizontalPodAutoscalers (or the like) aimed at a child of ours, as `Kind/name`."""
-    foreign_edits: tuple[str, ...] = ()
-    """Deployments of ours to whose pod spec someone else has added something, as `Kind/name by MANAGER`."""
+    foreign_edits: tuple[ForeignEdit, ...] = ()
+    """What others added to children of ours."""
 
     decision: Plan | NoPlan | None = None
     """What the planner says of this generation; None while it was not asked (problems, no pool known yet)."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardwright.api.reasons import Reason
-from shardwright.diagnose.facts import PodTrouble, ServiceFacts
+from shardwright.diagnose.facts import ForeignEdit, PodTrouble, ServiceFacts
 
 BENIGN: Final = frozenset({"ContainerCreating", "PodInitializing", "SchedulingGated", ""})
 """Reasons of pods that are on their way."""
@@ -45,6 +45,7 @@ SEVERITY: Final = (
     Reason.NODE_LOST,
     Reason.UNSCHEDULABLE,
     Reason.START_TOO_SLOW,
+    Reason.CHILD_REFUSED,
     Reason.FOREIGN_AUTOSCALER,
     Reason.FOREIGN_EDIT,
 )
@@ -63,7 +64,7 @@ WAITS_FOR_PERSON: Final = frozenset(
 )
 """Trouble that time alone seldom mends."""
 
-HARMLESS: Final = frozenset({Reason.FOREIGN_AUTOSCALER, Reason.FOREIGN_EDIT})
+HARMLESS: Final = frozenset({Reason.CHILD_REFUSED, Reason.FOREIGN_AUTOSCALER, Reason.FOREIGN_EDIT})
 """Trouble that is no reason why an engine does not answer."""
 
 
@@ -108,24 +109,45 @@ def _all(facts: ServiceFacts) -> list[Trouble]:
             "other: delete it, or set scaling.mode External and aim it at the LLMService"
         )
         found.append(Trouble(reason=Reason.FOREIGN_AUTOSCALER, message=sentence))
+    if facts.child_refusals:
+        sentence = f"It serves without it, but {'; '.join(sorted(facts.child_refusals))}"
+        found.append(Trouble(reason=Reason.CHILD_REFUSED, message=sentence))
     if facts.foreign_edits:
-        names = "; ".join(sorted(facts.foreign_edits))
-        sentence = (
-            f"The pod spec was added to ({names}), and what is added stays: pods then differ from the plan. "
-            "Take it out of the Deployment, and write it under spec.podTemplate where it is wanted"
-        )
-        found.append(Trouble(reason=Reason.FOREIGN_EDIT, message=sentence))
+        found.append(Trouble(reason=Reason.FOREIGN_EDIT, message=_added(facts.foreign_edits)))
     return found
+
+
+def _added(edits: tuple[ForeignEdit, ...]) -> str:
+    """Say what others added to our objects, what it does where that is not plain, and how it goes."""
+    fields = {edit.field for edit in edits}
+    names = "; ".join(sorted(f"{edit.child} {edit.field} by {edit.manager}" for edit in edits))
+    sentences = [
+        f"Somebody added to what the operator writes ({_clip(names, 1000)}), and what is added stays"
+    ]
+    if "spec.paused" in fields:
+        sentences.append("A paused Deployment hands no change on to its pods: kubectl rollout resume it")
+    if any(field.startswith("spec.template") for field in fields):
+        sentences.append("Its pods differ from the plan: write under spec.podTemplate what is wanted")
+    return ". ".join([*sentences, "Take out with kubectl edit what is not wanted"])
+
+
+def over_quota(said: str) -> tuple[str, str] | None:
+    """Read which ResourceQuota leaves no room and what was asked of it, from the API server's words.
+
+    None when they say something else. What is used already is left out: others change it.
+    """
+    found = _QUOTA.search(said)
+    return (found[1], _clip(found[2])) if found is not None else None
 
 
 def _refused(said: str) -> Trouble:
     """Say why pods cannot be created, without what changes from one attempt to the next."""
     grounds = said.rpartition("is forbidden: ")[2]
-    quota = _QUOTA.search(grounds)
+    quota = over_quota(grounds)
     if quota is not None:
         return Trouble(
             reason=Reason.QUOTA_EXCEEDED,
-            message=f"The ResourceQuota {quota[1]} has no room for a pod ({_clip(quota[2])}): raise it, "
+            message=f"The ResourceQuota {quota[0]} has no room for a pod ({quota[1]}): raise it, "
             "delete what uses it up, or lower the replicas",
         )
     words = _clip(_QUOTED.sub("", grounds).strip())

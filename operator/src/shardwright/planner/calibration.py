@@ -259,6 +259,8 @@ def _request(plan: Plan, engine: EngineClass, seen: Observed, grown: Growth) -> 
         kv_capacity_tokens=int(seen.kv_tokens or max(1, plan.estimate.kv_tokens)),
         fp8_kv=plan.limits.kv_cache_dtype == "fp8",
         nvlink=plan.within_island,
+        ttft_ratio=(plan.correction and plan.correction.ttft) or 1.0,
+        tpot_ratio=(plan.correction and plan.correction.tpot) or 1.0,
     )
 
 

@@ -21,7 +21,7 @@ from shardwright.planner.legality import (
 )
 from shardwright.planner.limits import kv_dtypes
 from shardwright.planner.load import load_of
-from shardwright.planner.offers import Offer
+from shardwright.planner.offers import NodeKind, Offer
 from shardwright.planner.question import MISSED, STAGES, UNVALIDATED_GAIN, Fit, Question, failure
 from shardwright.planner.ranking import compared, cost_of, held_share
 from shardwright.planner.trial import dtypes, judge, judge_group
@@ -263,39 +263,59 @@ def _over_stages(
 
 
 def _over_nodes(question: Question, model: ModelChoice, offer: Offer) -> Candidate | None:
-    """Name the smallest group of whole nodes that would hold it: TP in an island, PP over the rest."""
-    pins = question.spec.parallelism
-    legal = tensor_degrees(
-        model.architecture, max(1, offer.island_gpus), expert=_spreads_experts(question, model)
-    )
-    widest = max((tp for tp in legal if is_power_of_two(tp) and offer.node_gpus % tp == 0), default=1)
+    """Name a group of whole nodes that would hold it: TP in an island, PP over the rest.
+
+    The largest nodes first, and only such as are there, with their own memory and links.
+    """
+    kinds = {(-k.gpus, -k.island, -k.memory_mib): k for k in offer.kinds}
+    for _, shape in sorted(kinds.items()):
+        group = _of_such_nodes(question, model, offer, shape)
+        if group is not None:
+            return group
+    return None
+
+
+def _of_such_nodes(question: Question, model: ModelChoice, offer: Offer, shape: NodeKind) -> Candidate | None:
+    """Name the smallest group of nodes of one shape; None where links are required and they have none."""
+    pins, spread = question.spec.parallelism, _spreads_experts(question, model)
+    legal = tensor_degrees(model.architecture, shape.island, expert=spread)
+    widest = max((tp for tp in legal if is_power_of_two(tp) and shape.gpus % tp == 0), default=1)
     tensor = (pins.tensor if pins else None) or widest
-    stages, spread = offer.node_gpus // tensor, _spreads_experts(question, model)
-    alone = Parallelism(tensor=tensor, expert=spread)
+    if question.policy == "RequireNVLink" and tensor > shape.island:
+        return None
+    stages, alone = shape.gpus // tensor, Parallelism(tensor=tensor, expert=spread)
     if stages < 1 or (spread and tensor == 1) or illegality(model.architecture, alone):
         return None
     for nodes in range(2, MOST_GROUP_NODES + 1):
         parallelism = replace(alone, pipeline=stages * nodes)
-        if pins is not None and pins.pipeline not in {None, parallelism.pipeline}:
+        pinned = pins is not None and pins.pipeline not in {None, parallelism.pipeline}
+        if pinned or parallelism.gpus <= offer.node_gpus:
             continue
-        if judge_group(question, model, offer, parallelism):
-            return _group(question, model, offer, parallelism, nodes=nodes)
+        if judge_group(question, model, offer, parallelism, shape.memory_mib):
+            return _group(question, model, offer, parallelism, shape, nodes=nodes)
     return None
 
 
 def _group(
-    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, *, nodes: int
+    question: Question,
+    model: ModelChoice,
+    offer: Offer,
+    split: Parallelism,
+    shape: NodeKind,
+    *,
+    nodes: int,
 ) -> Candidate:
-    have = len(offer.holding(offer.node_gpus))
+    island = min(split.tensor, shape.island)
+    have = len(offer.holding(shape.gpus, shape.memory_mib, island))
     also = []
     if have < nodes:
         also.append(f"the pool has {have} such node{'' if have == 1 else 's'}")
-    if parallelism.gpus > question.max_gpus:
+    if split.gpus > question.max_gpus:
         also.append(f"pool.maxGPUs is {question.max_gpus}")
     tail = f"; {' and '.join(also)}" if also else ""
     return failure(
-        model, offer, parallelism, CandidateReason.NEEDS_MULTI_NODE,
-        f"it takes a group of {nodes} nodes with {offer.node_gpus} {offer.product.short_name} each "
-        f"({parallelism}, "
-        f"{parallelism.gpus} GPUs a replica), and groups that span nodes are not implemented yet{tail}",
+        model, offer, split, CandidateReason.NEEDS_MULTI_NODE,
+        f"it takes a group of {nodes} nodes with {shape.gpus} {offer.product.short_name} each "
+        f"({split}, "
+        f"{split.gpus} GPUs a replica), and groups that span nodes are not implemented yet{tail}",
     )  # fmt: skip

@@ -56,6 +56,11 @@ def inputs_digest(request: PlanRequest) -> str:
         repr(request.engine),
         request.pool.fingerprint,
         repr([request.products.get(label) for label in labels]),
+        *(
+            [repr(sorted(request.corrections.items(), key=lambda item: item[0]))]
+            if request.corrections
+            else []
+        ),
     )
     return sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -74,6 +79,7 @@ def plan(request: PlanRequest, *, exhaustive: bool = False) -> Decision:
         engine=request.engine,
         added_flags=uncovered((request.spec.engine and request.spec.engine.args) or ()),
         exhaustive=exhaustive,
+        corrections=request.corrections,
     )
     digest = inputs_digest(request)
     refused = bad_request(question, request.models, digest) or empty_pool(
@@ -182,6 +188,17 @@ def _speed_notes(question: Question, fit: Fit) -> list[str]:
     return notes
 
 
+def _correction_note(question: Question, fit: Fit) -> str:
+    """Say what was measured before and is counted with."""
+    known = question.corrections.get((fit.model.model_id, fit.offer.product.label))
+    if known is None:
+        return ""
+    memory = known.memory_ratio if known.memory_ratio > 1 else None
+    ratios = (("TTFT", known.ttft), ("TPOT", known.tpot), ("memory beside the KV cache", memory))
+    said = ", ".join(f"{name} x{ratio:.2f}" for name, ratio in ratios if ratio is not None)
+    return f"counts with what was measured of this model on this GPU: {said}" if said else ""
+
+
 def _survival_note(question: Question, fit: Fit) -> str:
     """Say when surviveNodeLoss cannot hold: it is a wish that too small a pool leaves open."""
     if not question.resolved.survive_node_loss:
@@ -243,6 +260,7 @@ def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
         _survival_note(question, fit),
         "" if fit.speed else _load_note(question, fit),
         *_speed_notes(question, fit),
+        _correction_note(question, fit),
         _domain_note(fit),
         *fit.estimate.notes,
     )
@@ -293,4 +311,5 @@ def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], d
         notes=_notes(question, fit),
         speed=fit.speed,
         spare_replicas=fit.spare,
+        correction=question.corrections.get((fit.model.model_id, offer.product.label)),
     )

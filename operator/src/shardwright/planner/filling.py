@@ -125,6 +125,7 @@ class _Trial:
                 limits=replace(self.limits, max_model_len=length),
                 visible_gib=self.offer.visible_gib(self.memory_mib),
                 added_flags=self._question.added_flags,
+                measured_ratio=self._question.correction(self.model, self.offer).memory_ratio,
             )
         )
 

@@ -278,6 +278,7 @@ def _request(question: Question, fit: Fit) -> PerformanceRequest:
     return replica(
         fit, question.resolved.traffic, question.engine, fit.offer.product,
         slots=min(fit.limits.max_num_seqs, held), kv_room_tokens=max(1, fit.kv_room_tokens),
+        measured=question.correction(fit.model, fit.offer),
     )  # fmt: skip
 
 

@@ -38,6 +38,8 @@ class _Stage:
     stage: weights.Stage
     weights: float
     activation: float
+    correction: float
+    """What was measured beyond all that is predicted."""
     pool: float
     concurrency: float
     tokens: int
@@ -52,6 +54,8 @@ class _Account:
     non_torch: float
     graphs: float
     margin: float
+    subtracted: float
+    """What of these the engine takes before the pool."""
 
 
 @lru_cache(maxsize=2048)
@@ -64,16 +68,16 @@ def estimate(request: MemoryRequest) -> MemoryEstimate:
     total = request.visible_gib if request.visible_gib is not None else visible_gib(request.gpu)
     budget = total * request.percent / 100
     known = coverage(request, budget)
+    graphs = _graph_gib(request)
     account = _Account(
         total=total,
         budget=budget,
         non_torch=_non_torch_gib(request),
-        graphs=_graph_gib(request),
+        graphs=graphs,
         margin=known.margin_gib,
+        subtracted=_non_torch_gib(request) + (graphs if request.engine.subtracts_cuda_graphs else 0.0),
     )
-    subtracted = account.graphs if request.engine.subtracts_cuda_graphs else 0.0
-    available = budget - account.non_torch - subtracted
-    bills = [_stage(request, stage, available) for stage in _stages(request)]
+    bills = [_stage(request, stage, account) for stage in _stages(request)]
     return _answer(request, known, account, min(bills, key=lambda bill: (bill.tokens, bill.pool)))
 
 
@@ -113,15 +117,23 @@ def _stages(request: MemoryRequest) -> tuple[weights.Stage, ...]:
     return found[0], max(found[1:-1], key=lambda stage: stage.layers), found[-1]
 
 
-def _stage(request: MemoryRequest, stage: weights.Stage, available_gib: float) -> _Stage:
+def _stage(request: MemoryRequest, stage: weights.Stage, account: _Account) -> _Stage:
     model, split, limits = request.architecture, request.parallelism, request.limits
     loaded = weights.stage_bytes(model, split, stage, amd=request.gpu.vendor == "amd") / GIB
     hopper = request.gpu.compute_capability is not None and request.gpu.compute_capability[0] == HOPPER
     peak = activation.peak_gib(model, request.engine, split, limits, last_stage=stage.last, hopper=hopper)
-    pool = available_gib - loaded - peak
+    taken = account.subtracted + loaded + peak
+    correction = taken * (request.measured_ratio - 1.0)
+    pool = account.budget - taken - correction
     concurrency, tokens = kv.pool_tokens(model, split.tensor, stage, limits, pool * GIB)
     return _Stage(
-        stage=stage, weights=loaded, activation=peak, pool=pool, concurrency=concurrency, tokens=tokens
+        stage=stage,
+        weights=loaded,
+        activation=peak,
+        correction=correction,
+        pool=pool,
+        concurrency=concurrency,
+        tokens=tokens,
     )
 
 
@@ -193,8 +205,17 @@ def _bill(request: MemoryRequest, account: _Account, worst: _Stage) -> tuple[Bil
             "Non-torch", -account.non_torch, "NCCL's and kernels' own buffers, by version and parallelism."
         ),
         _line("CUDA graphs", 0.0 if outside else -graphs, taken if outside else "Reserved before the pool."),
+        *_corrected(worst),
         _line(KV_CACHE, worst.pool, "What is left."),
         _line("Margin", -account.margin, "Reserve of the class, promised to nobody."),
+    )
+
+
+def _corrected(worst: _Stage) -> tuple[BillItem, ...]:
+    if not worst.correction:
+        return ()
+    return (
+        _line("Measured beyond", -worst.correction, "Engines of this model on this GPU took so much more."),
     )
 
 

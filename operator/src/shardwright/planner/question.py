@@ -3,7 +3,8 @@
 Decides the vocabulary of trials. Never tries anything.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import LLMServiceSpec
@@ -14,6 +15,7 @@ from shardwright.planner.offers import Offer
 from shardwright.planner.performance.rate import Limit
 from shardwright.planner.types import (
     Candidate,
+    Correction,
     EngineLimits,
     MemoryEstimate,
     ModelChoice,
@@ -50,6 +52,12 @@ class Question:
     """Flags of `engine.args` that the plan's figures do not cover."""
     exhaustive: bool = False
     """Try also what cannot win: the answer is the same, which a test holds against."""
+    corrections: Mapping[tuple[str, str], Correction] = field(default_factory=dict)
+    """What was measured before, by model id and product label."""
+
+    def correction(self, model: ModelChoice, offer: Offer) -> Correction:
+        """Return what was measured of a checkpoint on a product; nothing is corrected where nothing was."""
+        return self.corrections.get((model.model_id, offer.product.label), Correction())
 
     @property
     def asked(self) -> bool:

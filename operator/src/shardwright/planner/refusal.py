@@ -182,7 +182,9 @@ def _would_fit(question: Question, surveys: Sequence[Survey]) -> str:
         for degree in sorted(tensor_degrees(tried.model.architecture, LARGEST_TENSOR)):
             if question.policy == "RequireNVLink" and degree > tried.offer.product.island_gpus:
                 break
-            if degree > have and judge_group(question, tried.model, tried.offer, Parallelism(tensor=degree)):
+            memory_mib = tried.offer.memory_classes[-1]
+            split = Parallelism(tensor=degree)
+            if degree > have and judge_group(question, tried.model, tried.offer, split, memory_mib):
                 where = f"a node of {degree} {tried.offer.product.short_name}"
                 found.append((degree, degree - have, f"{tried.model.model_id} would fit on {where}"))
                 break

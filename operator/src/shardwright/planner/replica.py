@@ -10,7 +10,7 @@ from shardwright.api.defaults import Resolved, Traffic
 from shardwright.catalog.types import EngineClass, GPUProduct
 from shardwright.planner.performance.types import PerformanceRequest
 from shardwright.planner.question import Fit
-from shardwright.planner.types import LoadKind, Plan
+from shardwright.planner.types import Correction, LoadKind, Plan
 
 
 def planned_request(plan: Plan, resolved: Resolved, engine: EngineClass) -> PerformanceRequest | None:
@@ -22,8 +22,9 @@ def planned_request(plan: Plan, resolved: Resolved, engine: EngineClass) -> Perf
     if speed is None or not speed.load or speed.slots is None or speed.kv_room_tokens is None:
         return None
     asked = replica(
-        plan, resolved.traffic, engine, plan.product, slots=speed.slots, kv_room_tokens=speed.kv_room_tokens
-    )
+        plan, resolved.traffic, engine, plan.product, slots=speed.slots, kv_room_tokens=speed.kv_room_tokens,
+        measured=plan.correction,
+    )  # fmt: skip
     if speed.kind is LoadKind.RATE:
         return replace(asked, rate_per_s=speed.load / 60)
     return replace(asked, rate_per_s=None, concurrency=speed.load)
@@ -31,11 +32,12 @@ def planned_request(plan: Plan, resolved: Resolved, engine: EngineClass) -> Perf
 
 def replica(
     split: Fit | Plan, traffic: Traffic, engine: EngineClass, gpu: GPUProduct, *, slots: int,
-    kv_room_tokens: int,
+    kv_room_tokens: int, measured: Correction | None,
 ) -> PerformanceRequest:  # fmt: skip
     """Return the question without a load of its own: a median request of the workload.
 
-    `slots`: requests that may run at once; `kv_room_tokens`: KV tokens promised to them.
+    `slots`: requests that may run at once; `kv_room_tokens`: KV tokens promised to them; `measured`: what was
+    measured before and is counted with.
     """
     longest = split.limits.max_model_len
     inputs = float(max(1, min(traffic.input_p50_tokens, longest - 1)))
@@ -53,6 +55,8 @@ def replica(
         kv_capacity_tokens=kv_room_tokens,
         fp8_kv=split.limits.kv_cache_dtype == "fp8",
         nvlink=split.within_island,
+        ttft_ratio=(measured and measured.ttft) or 1.0,
+        tpot_ratio=(measured and measured.tpot) or 1.0,
     )
 
 

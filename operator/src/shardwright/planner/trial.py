@@ -82,14 +82,15 @@ def _judge(
     return _affordable(question, outcome)
 
 
-def judge_group(question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism) -> bool:
-    """Whether an arrangement that spans nodes would hold the work; only memory is counted."""
-    if illegality(model.architecture, parallelism) or not offer.memory_classes:
+def judge_group(
+    question: Question, model: ModelChoice, offer: Offer, parallelism: Parallelism, memory_mib: int
+) -> bool:
+    """Whether GPUs of this memory would hold the work, in whichever nodes; only memory is counted."""
+    if illegality(model.architecture, parallelism):
         return False
-    memory, within = offer.memory_classes[-1], parallelism.ranks <= max(1, offer.island_gpus)
     return any(
         isinstance(
-            fill(question, model, offer, parallelism, memory_mib=memory, within=within, dtype=dtype), Fit
+            fill(question, model, offer, parallelism, memory_mib=memory_mib, within=False, dtype=dtype), Fit
         )
         for dtype in dtypes(question, offer)
     )

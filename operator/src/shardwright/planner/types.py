@@ -4,7 +4,8 @@ Decides the vocabulary of a plan: parallelism, engine limits, memory bill, candi
 cluster object or a clock. Every reason is an enum value that `shardwright.api.reasons` documents.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shardwright.api.llmservice import LLMServiceSpec
@@ -90,6 +91,8 @@ class MemoryRequest:
     """Overrides the limits' whole percent, for an engine started with a share such as 0.925."""
     added_flags: tuple[str, ...] = ()
     """Engine flags set by hand that may change memory: the reserve widens."""
+    measured_ratio: float = 1.0
+    """What was measured, over what is predicted, of all that is no KV cache; at least 1."""
 
     @property
     def percent(self) -> float:
@@ -162,6 +165,11 @@ class Correction:
     requests: int = 0
     """Behind TTFT and TPOT."""
 
+    @property
+    def memory_ratio(self) -> float:
+        """At least 1: less than predicted is not relied upon, since an engine might not start."""
+        return max(1.0, self.memory or 1.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
@@ -172,6 +180,8 @@ class PlanRequest:
     pool: Pool
     engine: EngineClass
     products: dict[str, GPUProduct]
+    corrections: Mapping[tuple[str, str], Correction] = field(default_factory=dict)
+    """What was measured with this engine version, by model id and GPU product label."""
 
 
 class LoadKind(StrEnum):
@@ -291,6 +301,8 @@ class Plan:
     """What the user should know of this plan, one sentence each."""
     speed: Speed | None = None
     """None: not predicted, or planned by a version that predicted none."""
+    correction: Correction | None = None
+    """What was measured before and is counted with in the figures above; frozen with the plan."""
     spare_replicas: int = 0
     """Of `replicas`, those that are there for the loss of a node (availability.surviveNodeLoss)."""
 

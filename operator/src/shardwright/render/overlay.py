@@ -239,15 +239,37 @@ def _pod(pod: Mapping[str, Any]) -> list[Problem]:
                 blocking=False,
             )
         )
+    found += _unkeyed(pod, "spec")
     for kind in ("initContainers", "containers", "volumes"):
         entries = pod.get(kind, [])
-        if not isinstance(entries, list) or not all(
-            isinstance(e, Mapping) and e.get("name") for e in entries
-        ):
+        if not isinstance(entries, list):
             found.append(_refuse(f"spec.{kind}", "write a list of objects, each with a name"))
-            continue
-        for entry in entries:
-            found += _container(kind, entry)
+        elif _keyed(entries, "name"):
+            for entry in entries:
+                found += _container(kind, entry)
+    return found
+
+
+def _keyed(entries: object, merge_key: str) -> bool:
+    """Whether a list can be merged: each entry is a map with a text or a number under the key."""
+    return isinstance(entries, list) and all(
+        isinstance(e, Mapping) and isinstance(e.get(merge_key), str | int) and e[merge_key] for e in entries
+    )
+
+
+def _unkeyed(value: Any, path: str) -> list[Problem]:  # noqa: ANN401 -- JSON
+    """Refuse lists inside a pod that cannot be merged."""
+    if isinstance(value, list):
+        return [
+            problem for index, inner in enumerate(value) for problem in _unkeyed(inner, f"{path}[{index}]")
+        ]
+    found = []
+    for name, inner in value.items() if isinstance(value, Mapping) else ():
+        key = MERGE_KEYS.get(name)
+        if key and isinstance(inner, list) and not _keyed(inner, key):
+            found.append(_refuse(f"{path}.{name}", f"write a list of objects, each with a {key}"))
+        else:
+            found += _unkeyed(inner, f"{path}.{name}")
     return found
 
 

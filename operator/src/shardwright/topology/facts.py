@@ -2,7 +2,7 @@
 
 Decides which parts of an object matter and how a pod's effective request is counted. Never decides whether a
 node is usable. Takes dicts as the API server sends them; what is absent there reads as the scheduler reads
-it.
+it. An amount that cannot be read never counts as free: a pod holds all of it, a node has none of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from sys import intern
 from typing import cast
 
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE, LABEL_SERVING
-from shardwright.topology.quantities import milli, whole
+from shardwright.topology.quantities import MOST, QuantityError, milli, shown, whole
 from shardwright.topology.types import NodeFacts, PodFacts, Resources, Taint
 
 NVIDIA_RESOURCE = "nvidia.com/gpu"
@@ -19,6 +19,17 @@ AMD_RESOURCE = "amd.com/gpu"
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 _QUIET_WAITING = frozenset({"ContainerCreating", "PodInitializing", ""})
 _NOTHING = Resources()
+_RESOURCES = (NVIDIA_RESOURCE, AMD_RESOURCE, "cpu", "memory", "ephemeral-storage")
+_ANY = dict.fromkeys(_RESOURCES, MOST)
+MOST_NODE_GPUS = 1024
+"""GPUs of one node, far above any that is built: what is beyond it is a mistake of whoever reports it."""
+_NODE = {
+    NVIDIA_RESOURCE: MOST_NODE_GPUS,
+    AMD_RESOURCE: MOST_NODE_GPUS,
+    "cpu": MOST // 1000,
+    "memory": MOST - 1,
+    "ephemeral-storage": MOST - 1,
+}
 
 
 def _map(value: object) -> Mapping[str, object]:
@@ -38,13 +49,51 @@ def _text(value: object) -> str:
 
 
 def _amount(raw: Mapping[str, object]) -> Resources:
-    """Read a resource list as an amount; a resource that is not named is none of it, as for the scheduler."""
+    """Read a resource list as an amount; a resource that is not named is none of it, as for the scheduler.
+
+    Raises QuantityError.
+    """
     return Resources(
-        gpus=whole(raw.get(NVIDIA_RESOURCE, 0)) + whole(raw.get(AMD_RESOURCE, 0)),
-        cpu_millis=milli(raw.get("cpu", 0)),
-        memory_bytes=whole(raw.get("memory", 0)),
-        ephemeral_bytes=whole(raw.get("ephemeral-storage", 0)),
+        gpus=whole(raw.get(NVIDIA_RESOURCE, "0")) + whole(raw.get(AMD_RESOURCE, "0")),
+        cpu_millis=milli(raw.get("cpu", "0")),
+        memory_bytes=whole(raw.get("memory", "0")),
+        ephemeral_bytes=whole(raw.get("ephemeral-storage", "0")),
     )
+
+
+def _beyond(raw: Mapping[str, object], most: Mapping[str, int]) -> list[str]:
+    """Name the resources whose amount cannot be read, or is larger than `most` of it in whole units."""
+    found = []
+    for name, limit in most.items():
+        try:
+            fine = whole(raw.get(name, "0")) <= limit
+        except QuantityError:
+            fine = False
+        if not fine:
+            found.append(name)
+    return found
+
+
+def _held(raw: Mapping[str, object]) -> Resources:
+    """Read what somebody holds; of a resource whose amount cannot be read, more than any node has."""
+    try:
+        return _amount(raw)
+    except QuantityError:
+        return _amount({**raw, **dict.fromkeys(_beyond(raw, _ANY), MOST)})
+
+
+def _offered(raw: Mapping[str, object]) -> tuple[Resources, tuple[str, ...]]:
+    """Read what a node has, and name the amounts that no node can have; of such a resource it has none."""
+    try:
+        found = _amount(raw)
+    except QuantityError:
+        pass
+    else:
+        if found.gpus <= MOST_NODE_GPUS and max(found) < MOST:
+            return found, ()
+    bad = _beyond(raw, _NODE)
+    told = tuple(f"{name}: {shown(raw[name])}" for name in bad)
+    return _amount({**raw, **dict.fromkeys(bad, "0")}), told
 
 
 def _condition(status: Mapping[str, object], kind: str) -> Mapping[str, object]:
@@ -52,13 +101,11 @@ def _condition(status: Mapping[str, object], kind: str) -> Mapping[str, object]:
 
 
 def node_facts(raw: Mapping[str, object]) -> NodeFacts:
-    """Read a v1 Node. Labels are kept whole, with shared strings, since a nodeSelector may use any.
-
-    Raises QuantityError when an allocatable amount is not a quantity.
-    """
+    """Read a v1 Node. Labels are kept whole, with shared strings, since a nodeSelector may use any."""
     metadata, spec, status = _map(raw.get("metadata")), _map(raw.get("spec")), _map(raw.get("status"))
     allocatable = _map(status.get("allocatable"))
     labels = {intern(str(k)): intern(str(v)) for k, v in _map(metadata.get("labels")).items()}
+    amounts, unreadable = _offered(allocatable)
     amd = AMD_RESOURCE in allocatable or ("amd.com/gpu.product-name" in labels)
     return NodeFacts(
         name=intern(_text(metadata.get("name"))),
@@ -69,7 +116,8 @@ def node_facts(raw: Mapping[str, object]) -> NodeFacts:
         ),
         unschedulable=bool(spec.get("unschedulable", False)),
         ready=_condition(status, "Ready").get("status") == "True",
-        allocatable=_amount(allocatable),
+        allocatable=amounts,
+        unreadable=unreadable,
         gpu_resource=AMD_RESOURCE if amd and NVIDIA_RESOURCE not in allocatable else NVIDIA_RESOURCE,
     )
 
@@ -78,7 +126,7 @@ def _requests(container: Mapping[str, object]) -> Resources:
     """Count a container; a limit without a request is the request, as the API server defaults it."""
     resources = _map(container.get("resources"))
     merged = {**_map(resources.get("limits")), **_map(resources.get("requests"))}
-    return _amount(merged) if merged else _NOTHING
+    return _held(merged) if merged else _NOTHING
 
 
 def _largest(a: Resources, b: Resources) -> Resources:
@@ -106,13 +154,13 @@ def effective_requests(spec: Mapping[str, object]) -> Resources:
     total = _largest(total, peak)
     pod_level = _map(_map(spec.get("resources")).get("requests"))
     if pod_level:
-        stated = _amount(pod_level)
+        stated = _held(pod_level)
         total = total._replace(
             cpu_millis=stated.cpu_millis if "cpu" in pod_level else total.cpu_millis,
             memory_bytes=stated.memory_bytes if "memory" in pod_level else total.memory_bytes,
         )
     overhead = _map(spec.get("overhead"))
-    return total.plus(_amount(overhead)) if overhead else total
+    return total.plus(_held(overhead)) if overhead else total
 
 
 def is_terminal(raw: Mapping[str, object]) -> bool:
@@ -141,8 +189,8 @@ def _trouble(status: Mapping[str, object]) -> tuple[str, int]:
 def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     """Read a v1 Pod. A pod that has ended asks for nothing.
 
-    A pod that is being deleted still holds what it asked for until it is gone. Raises QuantityError when a
-    request is not a quantity.
+    A pod that is being deleted still holds what it asked for until it is gone. A request that cannot be read
+    counts as more than any node has.
     """
     metadata, spec, status = _map(raw.get("metadata")), _map(raw.get("spec")), _map(raw.get("status"))
     labels = _map(metadata.get("labels"))

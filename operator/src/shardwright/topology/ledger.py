@@ -10,6 +10,7 @@ is.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TypeVar
 
 from shardwright.topology.nodes import gpus_of
 from shardwright.topology.packing import fits, obstacle, take
@@ -17,6 +18,7 @@ from shardwright.topology.types import Allocation, Claim, NodeFacts, PodFacts, R
 
 Service = tuple[str, str]
 ClaimKey = tuple[str, str, str]
+Key = TypeVar("Key")
 _NOTHING = Resources()
 
 RESERVATION_SECONDS = 600.0
@@ -30,8 +32,8 @@ class Ledger:
         """Start empty; reservations last `hold_seconds` until their pod is bound."""
         self._hold_s = hold_seconds
         self._capacity: dict[str, Resources] = {}
-        self._used: defaultdict[str, Resources] = defaultdict(Resources)
-        self._reserved: defaultdict[str, Resources] = defaultdict(Resources)
+        self._used: dict[str, Resources] = {}
+        self._reserved: dict[str, Resources] = {}
         self._free: dict[str, Resources] = {}
         self._pods: dict[tuple[str, str], PodFacts] = {}
         self._pods_on: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -83,7 +85,7 @@ class Ledger:
         key = (pod.namespace, pod.name)
         self._pods[key] = pod
         self._pods_on[pod.node].add(key)
-        self._used[pod.node] = self._used[pod.node].plus(pod.requests)
+        _change(self._used, pod.node, pod.requests)
         if pod.owner:
             self._pods_of[pod.namespace, pod.owner, pod.revision].add(key)
             if before is None or before.node != pod.node:
@@ -182,10 +184,11 @@ class Ledger:
         wanted = set(nodes)
         total: defaultdict[str, int] = defaultdict(int)
         for node in wanted:
+            most = self._capacity.get(node, _NOTHING).gpus
             for pod_key in self._pods_on.get(node, ()):
                 pod = self._pods[pod_key]
                 who = f"{pod.namespace}/{pod.owner}" if pod.owner else f"pod {pod.namespace}/{pod.name}"
-                total[who] += pod.requests.gpus
+                total[who] += min(pod.requests.gpus, most)  # nobody holds more than there is
         for key, held in self._slots.items():
             for slot, _ in held:
                 if slot.node in wanted:
@@ -206,7 +209,7 @@ class Ledger:
         if capacity is None:
             return
         before = self._free.get(node, _NOTHING)
-        after = capacity.minus(self._used[node]).minus(self._reserved[node])
+        after = capacity.minus(self._used.get(node, _NOTHING)).minus(self._reserved.get(node, _NOTHING))
         self._free[node] = after
         if not fits(after, before):
             self._grew = True
@@ -215,9 +218,9 @@ class Ledger:
     def _forget(self, pod: PodFacts) -> None:
         key = (pod.namespace, pod.name)
         del self._pods[key]
-        self._pods_on[pod.node].discard(key)
-        self._pods_of[pod.namespace, pod.owner, pod.revision].discard(key)
-        self._used[pod.node] = self._used[pod.node].minus(pod.requests)
+        _drop(self._pods_on, pod.node, key)
+        _drop(self._pods_of, (pod.namespace, pod.owner, pod.revision), key)
+        _change(self._used, pod.node, _NOTHING.minus(pod.requests))
 
     def _bind(self, pod: PodFacts) -> None:
         """Drop one reservation of the pod's revision, that of its own node if there is one."""
@@ -231,12 +234,12 @@ class Ledger:
         if not self._slots[key]:
             del self._slots[key]
         slot = entry[0]
-        self._reserved[slot.node] = self._reserved[slot.node].minus(slot.resources)
+        _change(self._reserved, slot.node, _NOTHING.minus(slot.resources))
         self._refresh(slot.node)
 
     def _revoke(self, node: str) -> None:
         """Give up reservations on a node that holds more than it has, the last in rank first."""
-        while node in self._free and min(self._free[node]) < 0 and max(self._reserved[node]) > 0:
+        while node in self._free and min(self._free[node]) < 0 and node in self._reserved:
             held = [
                 (key, entry) for key, slots in self._slots.items() for entry in slots if entry[0].node == node
             ]
@@ -267,6 +270,23 @@ class Ledger:
                 self._free[slot.node] = self._free[slot.node].plus(slot.resources)
             return False
         for slot in slots:
-            self._reserved[slot.node] = self._reserved[slot.node].plus(slot.resources)
+            _change(self._reserved, slot.node, slot.resources)
         self._slots.setdefault(key, []).extend((slot, now_s + self._hold_s) for slot in slots)
         return bool(slots)
+
+
+def _change(amounts: dict[str, Resources], node: str, by: Resources) -> None:
+    """Add to what is kept of a node; nothing is not kept, so that nodes that went leave nothing."""
+    after = amounts.get(node, _NOTHING).plus(by)
+    if after == _NOTHING:
+        amounts.pop(node, None)
+    else:
+        amounts[node] = after
+
+
+def _drop(index: defaultdict[Key, set[tuple[str, str]]], key: Key, pod: tuple[str, str]) -> None:
+    held = index.get(key)
+    if held is not None:
+        held.discard(pod)
+        if not held:
+            del index[key]

@@ -4,11 +4,12 @@ Decides which nodes count, how many GPUs of a node count, and how large a group 
 linked. Never looks at what is free now: that changes with every pod, and a plan must not.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from shardwright.api.pool import PoolSpec, Toleration
 from shardwright.catalog.types import BRIDGED, GPUProduct, Interconnect
-from shardwright.topology.facts import AMD_RESOURCE
+from shardwright.topology.facts import AMD_RESOURCE, NVIDIA_RESOURCE
 from shardwright.topology.types import ExcludedNode, Exclusion, Island, NodeFacts, PoolNode, Taint
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
@@ -26,6 +27,7 @@ MEMORY_TOLERANCE = 0.05
 
 _FULL_MESH = frozenset({Interconnect.NVSWITCH, Interconnect.RACK_NVSWITCH, Interconnect.XGMI})
 _CUBE_MESH_QUAD = 4
+_DIGITS = re.compile(r"[0-9]{1,18}")
 
 
 def gpu_toleration(gpu_resource: str) -> Toleration:
@@ -49,13 +51,14 @@ def _repelling(node: NodeFacts, tolerations: Iterable[Toleration]) -> Taint | No
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and _DIGITS.fullmatch(text) else None
 
 
 def _has_gpus(node: NodeFacts) -> bool:
     """Whether the node says anything of GPUs; others (control plane, CPU nodes) are none of our business."""
-    labels = node.labels
-    return node.allocatable.gpus > 0 or PRODUCT_LABEL in labels or AMD_PRODUCT_LABEL in labels
+    if node.allocatable.gpus > 0 or PRODUCT_LABEL in node.labels or AMD_PRODUCT_LABEL in node.labels:
+        return True
+    return any(told.startswith((NVIDIA_RESOURCE, AMD_RESOURCE)) for told in node.unreadable)
 
 
 def gpus_of(node: NodeFacts) -> int:
@@ -137,7 +140,8 @@ def _memory(node: NodeFacts, product: GPUProduct) -> tuple[int, str]:
     stated = _number(text)
     if stated is None:
         vram = node.labels.get(AMD_MEMORY_LABEL, "")
-        stated = int(vram[:-1]) * 1024 if vram.endswith("G") and vram[:-1].isdigit() else None
+        gib = _number(vram[:-1]) if vram.endswith("G") else None
+        stated = None if gib is None else gib * 1024
     if stated is None:
         return product.memory_mib, ""
     if abs(stated - product.memory_mib) <= MEMORY_TOLERANCE * product.memory_mib:
@@ -160,6 +164,11 @@ def _unusable(node: NodeFacts, spec: PoolSpec) -> tuple[Exclusion, str] | None:
         return (
             Exclusion.TAINTED,
             f"its taint {shown} is not tolerated: add it to pool.tolerations if it may be used",
+        )
+    if node.unreadable:
+        return Exclusion.UNREADABLE, (
+            f"its allocatable amounts are none that a node can have ({', '.join(node.unreadable)}): see "
+            "kubectl describe node; the kubelet reports them, and GPUs its device plugin"
         )
     return _sharing(node.labels)
 

@@ -8,6 +8,14 @@ from collections.abc import Iterable, Mapping, MutableMapping
 
 from shardwright.topology.types import Allocation, Claim, Pool, Resources, Slot
 
+_LACKING = (
+    "{:g} more GPUs (needs {:g})",
+    "{:g} more CPUs (needs {:g})",
+    "{:.1f} GiB more memory (needs {:.1f})",
+    "{:.1f} GiB more disk (needs {:.1f})",
+)
+_UNITS = (1, 1000, 1 << 30, 1 << 30)
+
 
 def fits(need: Resources, room: Resources) -> bool:
     """Whether `need` is available in `room`; spelled out because it is every allocation's innermost step."""
@@ -91,16 +99,10 @@ def obstacle(claim: Claim, free: Mapping[str, Resources]) -> str:
 
 def lacking(need: Resources, room: Resources) -> str:
     """Name what `room` lacks for `need`: GPUs, CPU, memory, ephemeral storage; empty for nothing."""
-    gap, gib = need.minus(room), 1 << 30
-    parts: list[str] = []
-    if gap.gpus > 0:
-        parts.append(f"{gap.gpus} more GPUs (needs {need.gpus})")
-    if gap.cpu_millis > 0:
-        parts.append(f"{gap.cpu_millis / 1000:g} more CPUs (needs {need.cpu_millis / 1000:g})")
-    if gap.memory_bytes > 0:
-        parts.append(f"{gap.memory_bytes / gib:.1f} GiB more memory (needs {need.memory_bytes / gib:.1f})")
-    if gap.ephemeral_bytes > 0:
-        parts.append(
-            f"{gap.ephemeral_bytes / gib:.1f} GiB more disk (needs {need.ephemeral_bytes / gib:.1f})"
-        )
+    parts = [
+        template.format((wanted - max(0, free)) / unit, wanted / unit)
+        + (" where pods ask for more than there is" if free < 0 else "")
+        for template, unit, wanted, free in zip(_LACKING, _UNITS, need, room, strict=True)
+        if wanted > free
+    ]
     return "it lacks " + " and ".join(parts) if parts else ""

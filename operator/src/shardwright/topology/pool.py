@@ -98,11 +98,16 @@ def build_pool(
             replace(
                 node,
                 free=node.capacity.minus(used.get(node.name, _NOTHING)),
-                foreign=tuple(sorted(holders.get(node.name, {}).items(), key=lambda h: (-h[1], h[0]))),
+                foreign=_held(holders.get(node.name, {}), node.gpus),
             )
             for node in pool.nodes
         ),
     )
+
+
+def _held(holders: Mapping[str, int], gpus: int) -> tuple[tuple[str, int], ...]:
+    """Name who holds GPUs of a node, largest first; nobody holds more than there are."""
+    return tuple(sorted(((who, min(n, gpus)) for who, n in holders.items()), key=lambda h: (-h[1], h[0])))
 
 
 def pool_of_shapes(

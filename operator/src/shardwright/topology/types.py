@@ -52,6 +52,8 @@ class NodeFacts:
     unschedulable: bool = False
     ready: bool = True
     allocatable: Resources = field(default_factory=Resources)
+    unreadable: tuple[str, ...] = ()
+    """Allocatable amounts that no node can have ("memory: 1e400"); `allocatable` has none of these."""
     gpu_resource: str = "nvidia.com/gpu"
 
 
@@ -89,6 +91,7 @@ class Exclusion(StrEnum):
     SHARED = "SharedGPU"
     MIG = "MIG"
     NO_GPUS = "NoAllocatableGPUs"
+    UNREADABLE = "UnreadableAmounts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

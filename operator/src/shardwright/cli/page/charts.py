@@ -21,6 +21,11 @@ LABEL_WIDTH, LABEL_SHARE = 170.0, 0.2
 LEVEL_GAP = 96.0
 """Least distance of two labels beside one another."""
 LEVEL_RIGHT = 5.0
+COLOURS = {
+    "Outside the budget": 0, "Weights": 1, "Activation peak": 2, "Non-torch": 3, "CUDA graphs": 4,
+    KV_CACHE: 5, "Margin": 6,
+}  # fmt: skip
+OTHER = 7
 BEYOND_TARGET = 2.0
 """Times the target, or the planned value, up to which a curve is shown."""
 
@@ -110,6 +115,8 @@ class Part:
     index: int
     x: float
     width: float
+    colour: int
+    """By what takes it, so that pages of different plans look alike."""
     used: float
     """Of the KV cache: the width that the work needs; of everything else all of it."""
 
@@ -164,7 +171,7 @@ def cost_chart(curve: Json) -> CostChart:
         dots=dots,
         missing=tuple(x.at(at) for at in missing),
         current_x=x.at(curve["currentMs"]),
-        levels=_levels(points, worth, x, y),
+        levels=_levels(curve, worth, x, y),
         priced=priced,
     )
 
@@ -177,7 +184,9 @@ def memory_bar(document: Json) -> tuple[Part, ...]:
     for index, share in enumerate(shares):
         width = 100 * share["gib"] / total
         used = needed * width if share["item"] == KV_CACHE else width
-        found.append(Part(index, round(at, 3), round(width, 3), round(used, 3)))
+        found.append(
+            Part(index, round(at, 3), round(width, 3), COLOURS.get(share["item"], OTHER), round(used, 3))
+        )
         at += width
     return tuple(found)
 
@@ -242,16 +251,16 @@ def _steps(dots: Sequence[tuple[float, float]]) -> str:
     return path
 
 
-def _levels(points: Sequence[Json], worth: Sequence[float | None], x: Scale, y: Scale) -> tuple[Level, ...]:
-    """Return a label for each plan that differs from the one before, as far as there is room."""
-    found: list[Level] = []
-    before = None
-    for index, (point, value) in enumerate(zip(points, worth, strict=True)):
-        if value is None or point["summary"] == before:
+def _levels(curve: Json, worth: Sequence[float | None], x: Scale, y: Scale) -> tuple[Level, ...]:
+    """Return a label for each plan, as far as there is room; that of the target as it is comes first."""
+    points, found, told = curve["points"], list[Level](), set[str]()
+    order = sorted(range(len(points)), key=lambda n: (points[n]["targetMs"] != curve["currentMs"], n))
+    for index in order:
+        point, value = points[index], worth[index]
+        if value is None or point["summary"] in told:
             continue
         at = Level(index, x.at(point["targetMs"]) + LEVEL_RIGHT, round(y.at(value) - 9, 1))
-        clear = all(at.x - o.x >= LEVEL_GAP or abs(at.y - o.y) >= LABEL_GAP for o in found)
-        if clear:
+        if all(abs(at.x - o.x) >= LEVEL_GAP or abs(at.y - o.y) >= LABEL_GAP for o in found):
             found.append(at)
-            before = point["summary"]
+            told.add(point["summary"])
     return tuple(found)

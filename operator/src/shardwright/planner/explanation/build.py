@@ -52,6 +52,7 @@ class Case:
     placement: Placement | None = None
     notes: tuple[str, ...] = ()
     """Beside the plan's own."""
+    measured: doc.Measured | None = None
     unread: tuple[doc.Candidate, ...] = ()
     """Candidates on record of which only the sentence can be read."""
 
@@ -81,6 +82,7 @@ def explain(case: Case) -> doc.Explanation:
         "reasons": _reasons(case.candidates),
         "room": None if case.placement is None else _room(case.placement),
         "inputs_digest": decision.inputs_digest,
+        "measured": case.measured,
         "curves": None,
         "cost": (),
     }

@@ -302,6 +302,27 @@ class Room(Part):
     """GPUs of nodes of this kind that others hold."""
 
 
+class MeasuredFigure(Part):
+    """One figure as the engines report it, beside what the plan predicts at the load that was observed."""
+
+    name: str
+    measured: Number | None
+    predicted: Number | None
+    ratio: Number | None
+    """Measured over predicted."""
+    samples: int
+    reason: str
+
+
+class Measured(Part):
+    """What a live object says of how right its plan is."""
+
+    source: str
+    at: str
+    """When it was written, RFC 3339."""
+    figures: tuple[MeasuredFigure, ...]
+
+
 class Explanation(Part):
     """The whole document."""
 
@@ -323,5 +344,6 @@ class Explanation(Part):
     candidates: tuple[Candidate, ...]
     reasons: tuple[Reason, ...]
     room: Room | None
+    measured: Measured | None
     notes: tuple[str, ...]
     inputs_digest: str

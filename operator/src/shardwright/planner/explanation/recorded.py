@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.reasons import CandidateReason
-from shardwright.api.status import CandidateStatus, PlanStatus
+from shardwright.api.status import CalibrationStatus, CandidateStatus, PlanStatus
 from shardwright.catalog.types import EngineClass
 from shardwright.planner.explanation import document as doc
 from shardwright.planner.explanation.build import Case, explain, with_curves
@@ -40,6 +40,7 @@ def recorded(
     *,
     engine: EngineClass,
     notes: Sequence[str] = (),
+    calibration: CalibrationStatus | None = None,
 ) -> doc.Explanation:
     """Return the explanation of `plan` as it was frozen, with the candidates of its `report`."""
     read = [(found, _read(found, plan)) for found in report.candidates]
@@ -54,6 +55,7 @@ def recorded(
         prices={plan.product.label: plan.product.price_per_gpu_hour},
         source=source,
         notes=tuple(notes),
+        measured=_measured(calibration, report.revision),
     )
     found = with_curves(explain(case), case)
     missing = [*_ALWAYS, _cost(service)]
@@ -63,6 +65,24 @@ def recorded(
         missing.append(f"Arrangements beyond the first {MAX_CANDIDATES}.")
     told = source.model_copy(update={"not_recorded": tuple(missing)})
     return found.model_copy(update={"source": told})
+
+
+def _measured(found: CalibrationStatus | None, revision: str) -> doc.Measured | None:
+    """Return what was measured of this revision; what was measured of another says nothing of it."""
+    if found is None or found.revision != revision:
+        return None
+    figures = [
+        doc.MeasuredFigure(
+            name=f.name, measured=_number(f.measured), predicted=_number(f.predicted), ratio=_number(f.ratio),
+            samples=f.samples, reason=f.reason,
+        )
+        for f in found.figures
+    ]  # fmt: skip
+    return doc.Measured(source=found.source, at=found.measured_at, figures=tuple(figures))
+
+
+def _number(text: str | None) -> doc.Number | None:
+    return None if text is None else int(text) if text.isdigit() else float(text)
 
 
 def _cost(service: doc.Service) -> str:

@@ -14,6 +14,7 @@ from shardwright.planner.explanation.document import (
     Curves,
     Explanation,
     Load,
+    Measured,
     Memory,
     Number,
     Prediction,
@@ -22,7 +23,7 @@ from shardwright.planner.explanation.document import (
 )
 
 _SHOWN_MS = 0.005
-"""Terms below it would be printed as nothing."""
+"""Terms nearer to 0 would be printed as nothing."""
 
 
 def short_text(found: Explanation) -> str:
@@ -67,6 +68,8 @@ def whole_text(found: Explanation) -> str:
     lines += _terms(found.prediction)
     lines += _curves(found.curves)
     lines += [line for curve in found.cost for line in _cost(curve)]
+    if found.measured is not None:
+        lines += _measured(found.measured)
     if found.room is not None:
         lines += ["", *_room(found.room)]
     lines += candidate_lines(found.candidates)
@@ -163,7 +166,7 @@ def _terms(predicted: Prediction | None) -> list[str]:
         lines += [
             f"  {term.name:<13} {term.ms:>9.2f}  {term.why}"
             for term in time.terms
-            if term.ms is not None and term.ms >= _SHOWN_MS
+            if term.ms is not None and abs(term.ms) >= _SHOWN_MS
         ]
     return lines
 
@@ -200,6 +203,15 @@ def _price(price: Number | None) -> str:
 
 def _cell(value: Number | None) -> str:
     return "without end" if value is None else f"{value}"
+
+
+def _measured(measured: Measured) -> list[str]:
+    lines = ["", f"Measured by {measured.source}, as of {measured.at}:"]
+    for figure in measured.figures:
+        known = f"{figure.measured} where {figure.predicted} is predicted, {figure.ratio} times"
+        what = figure.reason if figure.ratio is None else f"{known} ({figure.reason})"
+        lines.append(f"  {figure.name:<9} {what}; {figure.samples} samples")
+    return lines
 
 
 def _room(room: Room) -> list[str]:

@@ -35,6 +35,9 @@ class Engine:
     """Behind a running request, on average over its life."""
     work_ms: float
     """What one prompt takes from the others: of one pipeline stage."""
+    ttft_ratio: float
+    """Measured over predicted; `Running` has it in its totals, not in their parts."""
+    tpot_ratio: float
 
 
 class Running(NamedTuple):
@@ -78,6 +81,8 @@ def engine_of(request: PerformanceRequest, speed: Speed) -> Engine:
         closed=request.concurrency is not None,
         context_tokens=request.input_tokens + request.output_tokens / 2,
         work_ms=prompt.gpu_ms / speed.pipeline,
+        ttft_ratio=request.ttft_ratio,
+        tpot_ratio=request.tpot_ratio,
     )
 
 
@@ -112,20 +117,22 @@ def run(engine: Engine, running: float, rate_per_ms: float | None = None) -> Run
     step_ms = step.total_ms
     waiting = busy * step_ms * (0.5 + engine.prompt.chunks - 1)
     own = speed.request_ms + engine.prompt.total_ms + waiting + speed.launch_ms + speed.sequence_ms
-    tpot = step_ms + interference
+    tpot = (step_ms + interference) * engine.tpot_ratio
+    first = engine.ttft_ratio
     if engine.closed:
         queue = speed.burst_share * others * work / 2
-        rate = running / (own + queue + tpot * (engine.output_tokens - 1))
+        rate = running / ((own + queue) * first + tpot * (engine.output_tokens - 1))
     else:
-        life = own + tpot * (engine.output_tokens - 1)
+        life = own * first + tpot * (engine.output_tokens - 1)
         rate = rate_per_ms if rate_per_ms is not None else _rate(engine, running, life)
         queue = _queue_ms(engine, rate)
-    return Running(running, rate, step, interference, waiting, queue, own + queue, tpot)
+    return Running(running, rate, step, interference, waiting, queue, (own + queue) * first, tpot)
 
 
 def longest_step_ms(engine: Engine, at: Running) -> float:
     """Return ms of a step that holds one whole prefill chunk: the longest pause between two tokens."""
-    return at.step.total_ms + engine.prompt.total_ms / engine.prompt.chunks
+    chunk_ms = engine.prompt.total_ms / engine.prompt.chunks
+    return at.step.total_ms * engine.tpot_ratio + chunk_ms * engine.ttft_ratio
 
 
 def settle(engine: Engine, request: PerformanceRequest) -> Settled:
@@ -189,15 +196,15 @@ def _rate(engine: Engine, running: float, life: float) -> float:
     """Return the arrivals for each ms that keep `running` requests going, of which each takes `life` + queue.
 
     rate x (life + work x rho / 2 (1 - rho)) = running, rho = rate x work / ranks, is a quadratic equation; as
-    is the one where the factor is at its bound.
+    is the one where the factor is at its bound. A measured ratio lengthens the wait and not the load.
     """
     work, ranks, limit = engine.work_ms, engine.speed.data, engine.speed.queue_limit
-    share = work / ranks
-    a = share * (life - work / 2)
+    share, waits = work / ranks, work * engine.ttft_ratio
+    a = share * (life - waits / 2)
     b = life + running * share
     root = sqrt(max(0.0, b * b - 4 * a * running))
     rate = 2 * running / (b + root)
     if rate * share <= 1.0 - 1.0 / limit:
         return rate
-    steep = 0.5 * work * share * limit
+    steep = 0.5 * waits * share * limit
     return 2 * running / (life + sqrt(life * life + 4 * steep * running))

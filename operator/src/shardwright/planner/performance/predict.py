@@ -28,7 +28,7 @@ def predict(request: PerformanceRequest, constants: PerformanceConstants | None 
 
 def prediction(request: PerformanceRequest, engine: Engine, state: Settled) -> Prediction:
     """Return what a replica does in the state that its engine settles in under the request's load."""
-    ttft, tpot = _ttft(engine, state), _tpot(state)
+    ttft, tpot = _ttft(engine, state), _tpot(engine, state)
     at = state.at
     ttft_ms, tpot_ms = ttft.total_ms, tpot.total_ms
     return Prediction(
@@ -59,10 +59,11 @@ def _ttft(engine: Engine, state: Settled) -> TTFTTerms:
         step_ms=at.step_wait_ms,
         queue_ms=at.queue_ms,
         slots_ms=state.slots_ms,
+        correction_ms=at.ttft_ms * (1.0 - 1.0 / engine.ttft_ratio),
     )
 
 
-def _tpot(state: Settled) -> TPOTTerms:
+def _tpot(engine: Engine, state: Settled) -> TPOTTerms:
     step = state.at.step
     return TPOTTerms(
         weights_ms=step.weights_ms,
@@ -71,4 +72,5 @@ def _tpot(state: Settled) -> TPOTTerms:
         communication_ms=step.communication_ms,
         launch_ms=step.launch_ms,
         interference_ms=state.at.interference_ms,
+        correction_ms=state.at.tpot_ms * (1.0 - 1.0 / engine.tpot_ratio),
     )

@@ -200,7 +200,8 @@ class Replica:
             found = prefill(
                 self._open.speed, longer, request.shared_prefix_tokens, request.max_num_batched_tokens
             )
-            known = self._longer[longer] = found.total_ms - self._open.prompt.total_ms
+            known = (found.total_ms - self._open.prompt.total_ms) * self._open.ttft_ratio
+            self._longer[longer] = known
         return known
 
 

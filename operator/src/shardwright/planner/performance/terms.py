@@ -21,6 +21,7 @@ def ttft_terms(terms: TTFTTerms) -> Named:
         ("step", terms.step_ms, "Waiting for the step under way and the decode steps of others."),
         ("queue", terms.queue_ms, "Prefills of other requests before this one."),
         ("slots", terms.slots_ms, "Waiting for a running request to end, when no more fit."),
+        *_measured(terms.correction_ms),
     )
 
 
@@ -33,4 +34,11 @@ def tpot_terms(terms: TPOTTerms) -> Named:
         ("communication", terms.communication_ms, "Between tensor ranks and pipeline stages."),
         ("launch", terms.launch_ms, "Starting kernels, routing experts, sampling."),
         ("interference", terms.interference_ms, "Prefills of others, spread over the output tokens."),
+        *_measured(terms.correction_ms),
     )
+
+
+def _measured(correction_ms: float) -> Named:
+    if not correction_ms:
+        return ()
+    return (("measured", correction_ms, "What such engines were measured to take beyond the other terms."),)

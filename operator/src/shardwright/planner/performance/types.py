@@ -43,6 +43,10 @@ class PerformanceRequest:
     """Whether the tensor ranks reach each other over NVLink (or XGMI); False: over PCIe."""
     speculative: bool = False
     """Whether the engine drafts tokens: not modelled, only marked."""
+    ttft_ratio: float = 1.0
+    """What was measured of such an engine over what is predicted; all times to the first token take it."""
+    tpot_ratio: float = 1.0
+    """The same of the time between tokens."""
 
     def __post_init__(self) -> None:
         """Refuse what has no answer. Raises LoadError naming the field."""
@@ -76,6 +80,8 @@ class TPOTTerms:
     """Starting kernels, routing experts, sampling and bookkeeping."""
     interference_ms: float
     """Prefills of other requests, spread over the output tokens."""
+    correction_ms: float = 0.0
+    """What was measured beyond the other terms; negative when it was less."""
 
     @property
     def step_ms(self) -> float:
@@ -85,7 +91,7 @@ class TPOTTerms:
     @property
     def total_ms(self) -> float:
         """TPOT."""
-        return self.step_ms + self.interference_ms
+        return self.step_ms + self.interference_ms + self.correction_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +112,8 @@ class TTFTTerms:
     """Prefills of other requests before this one."""
     slots_ms: float
     """Waiting for one of the running requests to end, when no more fit."""
+    correction_ms: float = 0.0
+    """What was measured beyond the other terms; negative when it was less."""
 
     @property
     def prefill_ms(self) -> float:
@@ -116,7 +124,7 @@ class TTFTTerms:
     def total_ms(self) -> float:
         """TTFT."""
         waiting = self.step_ms + self.queue_ms + self.slots_ms
-        return self.request_ms + self.prefill_ms + self.launch_ms + waiting
+        return self.request_ms + self.prefill_ms + self.launch_ms + waiting + self.correction_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
