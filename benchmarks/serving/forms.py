@@ -70,7 +70,7 @@ def constants_of(values: Values) -> PerformanceConstants:
 
 def _predict(row: Row, constants: PerformanceConstants) -> Figures:
     engine = engine_of(row.request, speed_of(row.work, row.request, constants))
-    state = settle(engine, row.request)
+    state = settle(engine, row.request.concurrency, row.request.rate_per_s)
     at = state.at
     return at.ttft_ms + state.slots_ms, at.tpot_ms, at.rate_per_ms * MS * row.request.output_tokens
 

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.plan_support import A100_80, A6000, H100, LLAMA_8B, LLAMA_70B, LLAMA_70B_FP8, request, shapes
+from planner.plan_support import (
+    A100_80,
+    A6000,
+    H100,
+    LLAMA_8B,
+    LLAMA_70B,
+    LLAMA_70B_FP8,
+    QWEN_MOE_FP8,
+    request,
+    shapes,
+)  # fmt: skip
 from planner.plan_support import products as catalogue
 from render.planbuilder import UID
 from shardwright.api.llmservice import LLMService
@@ -197,3 +207,11 @@ def test_an_edit_that_leads_to_the_same_arrangement_moves_nothing(edit: dict[str
         )
         found.append(revision_hash(service.spec, chosen))
     assert found[0] == found[1]
+
+
+def test_ranks_with_own_attention_are_one_pod() -> None:
+    found = container(QWEN_MOE_FP8, shapes((H100, 8)), parallelism={"tensor": 2, "data": 2})
+    assert {"--tensor-parallel-size=2", "--data-parallel-size=2", "--enable-expert-parallel"} <= set(
+        found["args"]
+    )
+    assert found["resources"]["limits"]["nvidia.com/gpu"] in {4, "4"}

@@ -83,7 +83,8 @@ def _assumed(options: Sequence[str] | None, spec: PoolSpec) -> tuple[str, list[t
     if spec.shapes:
         found = [(s.product, s.gpus_per_node, min(s.max_nodes, _MOST_NODES)) for s in spec.shapes]
         return "spec.pool.shapes", found
-    return "spec.pool.gpuProducts", [(p, _ONE_NODE, 1) for p in spec.gpu_products or ()]
+    nodes = min(_MOST_NODES, -(-spec.max_gpus // _ONE_NODE))
+    return "spec.pool.gpuProducts", [(p, _ONE_NODE, nodes) for p in spec.gpu_products or ()]
 
 
 def notes(pool: Pool, *, live: bool) -> Sequence[str]:

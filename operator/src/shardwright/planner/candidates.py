@@ -23,7 +23,7 @@ from shardwright.planner.limits import kv_dtypes
 from shardwright.planner.load import load_of
 from shardwright.planner.offers import NodeKind, Offer
 from shardwright.planner.question import MISSED, STAGES, UNVALIDATED_GAIN, Fit, Question, failure
-from shardwright.planner.ranking import compared, cost_of, held_share
+from shardwright.planner.ranking import compared, cost_of, held_share, misses_defaults
 from shardwright.planner.trial import dtypes, judge, judge_group
 from shardwright.planner.types import Candidate, LoadKind, ModelChoice, Parallelism
 
@@ -109,7 +109,8 @@ def _next_may_help(question: Question, outcome: Candidate | Fit) -> bool:
         return outcome.clamped
     if question.exhaustive or question.fastest:
         return True
-    return outcome.replicas - outcome.spare > question.replicas
+    undecided = bool(outcome.unmeasured) and misses_defaults(outcome)  # it counts 1.3 times as well
+    return undecided or not outcome.survives or outcome.replicas > question.replicas
 
 
 def _refused_outright(question: Question, model: ModelChoice, offer: Offer) -> Candidate | None:

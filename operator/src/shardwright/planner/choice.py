@@ -16,6 +16,7 @@ from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.engine_args import uncovered
 from shardwright.planner.legality import format_note, quantizes_at_load
 from shardwright.planner.load import load_of
+from shardwright.planner.mix import cheaper_mix, mix_note
 from shardwright.planner.offers import offers
 from shardwright.planner.question import Fit, Question, count, eligible
 from shardwright.planner.ranking import Cost, cost_of, winner_of
@@ -203,12 +204,27 @@ def _survival_note(question: Question, fit: Fit) -> str:
     """Say when surviveNodeLoss cannot hold: it is a wish that too small a pool leaves open."""
     if not question.resolved.survive_node_loss:
         return ""
-    if question.resolved.scale.planned_replicas < MIN_REPLICAS_SURVIVING_NODE_LOSS:
+    if question.resolved.scale.planned_replicas < MIN_REPLICAS_SURVIVING_NODE_LOSS and not question.loaded:
         return "availability.surviveNodeLoss needs two replicas: raise the replica count"
-    if len(eligible(fit)) > 1:
+    if fit.survives:
         return ""
+    if len(eligible(fit)) > 1:
+        return (
+            "availability.surviveNodeLoss: within nodes, pool.maxGPUs and scaling.maxReplicas there is no "
+            "room for what the loss of a node would take"
+        )
     return (
         "availability.surviveNodeLoss: only one node takes such a replica, and its loss takes all: add a node"
+    )
+
+
+def _room_note(question: Question, fit: Fit) -> str:
+    """Say when the pool's nodes do not hold what the load takes."""
+    if not question.loaded or fit.room >= fit.replicas:
+        return ""
+    return (
+        f"the load takes {count(fit.replicas, 'replica')}, and the pool's nodes hold {fit.room} if all are "
+        "free: add nodes, or write less load"
     )
 
 
@@ -258,6 +274,7 @@ def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
         format_note(fit.model.architecture, fit.offer.product),
         _quantization_note(question, fit),
         _survival_note(question, fit),
+        _room_note(question, fit),
         "" if fit.speed else _load_note(question, fit),
         *_speed_notes(question, fit),
         _correction_note(question, fit),
@@ -282,6 +299,7 @@ def _most_node_gpus(fit: Fit) -> int:
 def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], digest: str) -> Plan:
     offer = fit.offer
     candidates = _candidates(fit, cost, surveys)
+    mix = cheaper_mix(question, [other for s in surveys for other in s.fits], fit, cost)
     coverage = fit.estimate.coverage
     if fit.unvalidated and fit.unvalidated != coverage:
         coverage = f"Unvalidated ({fit.unvalidated}); memory: {coverage}"
@@ -308,7 +326,8 @@ def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], d
         nodes_gpus=fit.gpus,
         most_node_gpus=_most_node_gpus(fit),
         min_driver_major=offer.min_driver,
-        notes=_notes(question, fit),
+        notes=(*_notes(question, fit), *([mix_note(mix, fit, cost)] if mix else [])),
+        cheaper_mix=mix,
         speed=fit.speed,
         spare_replicas=fit.spare,
         correction=question.corrections.get((fit.model.model_id, offer.product.label)),

@@ -48,7 +48,7 @@ def fill(
         question.resolved, parallelism, question.max_gpus, most_seqs(question.spec),
         predicted=not unpredicted(model, offer.product),
     )  # fmt: skip
-    trials: list[_Trial] = []
+    trials: list[Trial] = []
     steps = list(
         options(
             question.spec, question.resolved, question.engine,
@@ -57,7 +57,7 @@ def fill(
     )  # fmt: skip
     while steps:
         limits = steps.pop(0)
-        trial = _Trial(question, model, offer, parallelism, memory_mib, need, limits)
+        trial = Trial(question, model, offer, parallelism, memory_mib, need, limits)
         if trial.short_tokens() == 0:
             return trial.fit(None, within=within)
         trials.append(trial)
@@ -71,16 +71,20 @@ def fill(
     return best.refusal()
 
 
-def refill(question: Question, fit: Fit, seqs: int, tokens: int) -> Fit | None:
-    """Return the same arrangement with other batch limits, or None when its KV cache is then too small."""
-    limits = replace(fit.limits, max_model_len=0, max_num_seqs=seqs, max_num_batched_tokens=tokens)
-    trial = _Trial(
+def retry(question: Question, fit: Fit, seqs: int, tokens: int) -> "Trial | None":
+    """Try the same arrangement with other batch limits; None when its KV cache is then too small."""
+    limits = replace(fit.limits, max_num_seqs=seqs, max_num_batched_tokens=tokens)
+    trial = Trial(
         question, fit.model, fit.offer, fit.parallelism, fit.memory_mib, fit.demand, limits
     )  # fmt: skip
-    return None if trial.short_tokens() else trial.fit(None, within=fit.within_island)
+    return None if trial.short_tokens() else trial
 
 
-class _Trial:
+def _of_length(limits: EngineLimits, length: int) -> EngineLimits:
+    return limits if limits.max_model_len == length else replace(limits, max_model_len=length)
+
+
+class Trial:
     """One arrangement with one set of limits."""
 
     __slots__ = (
@@ -112,7 +116,7 @@ class _Trial:
         self.demand = need.capped(min(longest, question.resolved.max_context_tokens or longest))
         self.want = min(longest, question.resolved.max_context_tokens or need.floor_tokens)
         """The length that must fit: what was asked for, else the longest request of the workload."""
-        self.limits = replace(limits, max_model_len=self.want)
+        self.limits = _of_length(limits, self.want)
         self.estimate = self._estimate(self.want)
 
     def _estimate(self, length: int) -> MemoryEstimate:
@@ -122,7 +126,7 @@ class _Trial:
                 gpu=self.offer.product,
                 engine=self._question.engine,
                 parallelism=self.parallelism,
-                limits=replace(self.limits, max_model_len=length),
+                limits=_of_length(self.limits, length),
                 visible_gib=self.offer.visible_gib(self.memory_mib),
                 added_flags=self._question.added_flags,
                 measured_ratio=self._question.correction(self.model, self.offer).memory_ratio,
@@ -141,6 +145,11 @@ class _Trial:
         if self.model.architecture.attention is AttentionKind.SLIDING_HYBRID:
             return self._estimate(self.demand.request_tokens).promised_kv_tokens
         return self.estimate.promised_kv_tokens
+
+    @property
+    def held(self) -> int:
+        """Requests of the workload's long lengths that the KV cache holds."""
+        return self.demand.most_held(self._working_room())
 
     def short_tokens(self) -> int:
         """Tokens that are missing for the work; 0 when all is held."""

@@ -91,7 +91,7 @@ def judge_speed(question: Question, fit: Fit) -> Fit | Miss:
     try:
         judge = _Judge(question, fit)
     except MissingFactError as error:
-        return _surviving(question, replace(fit, replicas=question.replicas, speed_unknown=str(error)))
+        return replace(_surviving(question, fit), speed_unknown=str(error))
     return judge.answer()
 
 
@@ -101,16 +101,14 @@ def _surviving(question: Question, fit: Fit, needed: int = 0) -> Fit:
     Without a load, and under External, the count is the user's: it is looked at, and not changed.
     """
     rooms = room_of(fit)
-    fit = replace(fit, room=total(rooms))
-    if not question.resolved.survive_node_loss:
-        return fit
-    if not needed or question.resolved.scale.mode == "External":
-        count = question.replicas
-        return replace(fit, survives=fit.room >= count > most_on_one(count, rooms))
-    enough = surviving(needed, rooms, most_replicas(question, fit.gpus))
-    if not enough:
-        return replace(fit, survives=False)
-    return replace(fit, replicas=max(fit.replicas, enough), spare=enough - needed)
+    room, replicas, spare, survives = total(rooms), max(1, needed, question.replicas), 0, True
+    if question.resolved.survive_node_loss:
+        if not needed or question.resolved.scale.mode == "External":
+            survives = room >= question.replicas > most_on_one(question.replicas, rooms)
+        else:
+            enough = surviving(needed, rooms, most_replicas(question, fit.gpus))
+            survives, replicas, spare = enough > 0, max(replicas, enough), max(0, enough - needed)
+    return replace(fit, room=room, replicas=replicas, spare=spare, survives=survives)
 
 
 class _Judge:
@@ -182,8 +180,8 @@ class _Judge:
         self._held_back = frozenset({limit, tighter})
         return float(most), float(good)
 
-    def _at(self, replicas: int, targets: Targets) -> tuple[Prediction, Figures]:
-        """Return what one of so many replicas does, and what is held against the targets."""
+    def _at(self, replicas: int, targets: Targets) -> tuple[float, Figures]:
+        """Return how many requests run in one of so many replicas, and what is held against the targets."""
         if self._load.kind is LoadKind.RATE:
             return self._replica.at(targets, rate_per_s=self._share(replicas) / 60)
         return self._replica.at(targets, concurrency=self._share(replicas))
@@ -199,11 +197,10 @@ class _Judge:
                 return float(min(self._fit.concurrency, max(1, self._most)))
 
     def _fit_with(self, needed: int, borders: tuple[float, float], best: Border) -> Fit:
-        planned = replace(self._fit, replicas=max(1, needed, self._question.replicas))
         loaded = self._load.kind is not LoadKind.NONE
-        fit = _surviving(self._question, planned, needed if loaded else 0)
+        fit = _surviving(self._question, self._fit, needed if loaded else 0)
         targets = self._targets
-        found, seen = self._at(fit.replicas, targets)
+        (running, seen), band = self._at(fit.replicas, targets), self._replica.band
         over = {FIELD_OF[limit]: value for limit, value in seen.over(targets)}
         speed = Speed(
             kind=self._load.kind,
@@ -211,16 +208,16 @@ class _Judge:
             comfortable=borders[1],
             requests_per_minute=best.requests_per_s * 60,
             limit=best.limit.value,
-            running=found.running,
+            running=running,
             ttft_ms=seen.ttft_ms,
             ttft_percentile=targets.ttft_percentile,
             tpot_ms=seen.tpot_ms,
             tpot_percentile=targets.tpot_percentile,
-            band_low=found.band.low,
-            band_high=found.band.high,
-            covered=found.band.covered,
-            band=found.band.phrase,
-            gaps=found.band.gaps,
+            band_low=band.low,
+            band_high=band.high,
+            covered=band.covered,
+            band=band.phrase,
+            gaps=band.gaps,
             missed=tuple(
                 _phrase(field, seen, targets) for field in (TTFT, TPOT, ITL)
                 if over.get(field, 0.0) > 1 and field not in self._stated
@@ -229,14 +226,18 @@ class _Judge:
             slots=self._asked.max_num_seqs,
             kv_room_tokens=self._asked.kv_capacity_tokens,
         )  # fmt: skip
-        fit = replace(fit, speed=speed, held_back=self._held_back)
-        match self._load.kind:
-            case LoadKind.RATE:
-                return _with_running(fit, max(1, ceil(found.running)))
-            case LoadKind.IN_FLIGHT:
-                return _with_running(fit, ceil(self._load.total / fit.replicas))
-            case LoadKind.NONE:
-                return fit
+        in_flight = {
+            LoadKind.RATE: max(1, ceil(running)),
+            LoadKind.IN_FLIGHT: ceil(self._load.total / fit.replicas),
+            LoadKind.NONE: fit.concurrency,
+        }[self._load.kind]
+        return replace(
+            fit,
+            speed=speed,
+            held_back=self._held_back,
+            concurrency=in_flight,
+            needed_tokens=_needed_tokens(fit, in_flight) if loaded else fit.needed_tokens,
+        )
 
     def _miss(self, limit: Limit, *, per_replica: float) -> Miss:
         wanted = self._of(self._stated)
@@ -282,11 +283,10 @@ def _request(question: Question, fit: Fit) -> PerformanceRequest:
     )  # fmt: skip
 
 
-def _with_running(fit: Fit, running: int) -> Fit:
-    """Count the requests in flight of one of the planned replicas, in place of what memory was judged by."""
+def _needed_tokens(fit: Fit, running: int) -> int:
+    """Return the KV tokens of the requests in flight of one planned replica, in each of its ranks."""
     in_rank = -(-running // fit.parallelism.data)
-    needed = replace(fit.demand, concurrency=in_rank).required_tokens(fit.context_tokens)
-    return replace(fit, concurrency=running, needed_tokens=needed)
+    return replace(fit.demand, concurrency=in_rank).required_tokens(fit.context_tokens)
 
 
 def _relaxed(seen: Figures, wanted: Targets) -> tuple[tuple[str, int], ...]:

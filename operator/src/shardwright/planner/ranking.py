@@ -141,9 +141,9 @@ def tie_order(fit: Fit) -> tuple[object, ...]:
     """Order between arrangements that cost the same: failure domain, what is measured, slack, name."""
     product, split = fit.offer.product, fit.parallelism
     return (
-        misses_defaults(fit), fit.gpus, bool(fit.unvalidated), split.expert, not fit.within_island,
-        split.pipeline, -round(fit.slack, 6), product.memory_mib, product.label, fit.model.model_id,
-        fit.limits.kv_cache_dtype,
+        misses_defaults(fit), fit.gpus, bool(fit.unvalidated), fit.limits.kv_cache_dtype != "auto",
+        split.expert, not fit.within_island, split.pipeline, -round(fit.slack, 6), product.memory_mib,
+        product.label, fit.model.model_id,
     )  # fmt: skip
 
 

@@ -8,17 +8,16 @@ chunks, a long first token for larger chunks, a long pause for smaller ones. Wit
 of the ladder is tried, and the answer must be the same.
 """
 
-from collections.abc import Iterator
 from math import inf
 
-from shardwright.planner.filling import refill
-from shardwright.planner.latency import Miss, judge_speed
+from shardwright.planner.filling import Trial, retry
+from shardwright.planner.latency import Miss, judge_speed, most_replicas
 from shardwright.planner.limits import SEQS, SHORT_TOKENS, TOKENS
-from shardwright.planner.load import ITL, wanted_fields
+from shardwright.planner.load import ITL, load_of, needed_replicas, taking, wanted_fields
 from shardwright.planner.performance.rate import Limit
 from shardwright.planner.question import Fit, Question
 
-_Key = tuple[bool, float, float]
+_Key = tuple[bool, bool, float, float]
 
 
 def tuned(question: Question, fit: Fit) -> Fit | Miss:
@@ -26,100 +25,132 @@ def tuned(question: Question, fit: Fit) -> Fit | Miss:
     usual = judge_speed(question, fit)
     if not question.asked or fit.clamped or (isinstance(usual, Fit) and usual.speed is None):
         return usual
-    best = usual
-    for tokens in _chunks(question, fit, usual):
-        found = _of_chunk(question, fit, usual, tokens)
-        if found is not None and _key(found) < _key(best):
+    best, ladder = usual, _Ladder(question, fit, usual)
+    for tokens in ladder.chunks():
+        found = ladder.best_of(tokens, _key(best))
+        if found is not None:
             best = found
     return best
 
 
 def _key(answer: Fit | Miss) -> _Key:
-    """Order of the answers of one arrangement: the fewest replicas, then what is kept of the profile.
+    """Order of the answers of one arrangement.
 
-    What misses something comes last, the one that is nearest first.
+    What survives the loss of a node where that is asked for, then the fewest replicas, then what is kept of
+    the profile. What misses something comes last, the one that is nearest first.
     """
     if isinstance(answer, Miss):
-        return True, answer.replicas or inf, answer.overshoot
-    return False, answer.replicas, len(answer.speed.missed) if answer.speed else 0
+        return True, True, answer.replicas or inf, answer.overshoot
+    return False, not answer.survives, answer.replicas, len(answer.speed.missed) if answer.speed else 0
 
 
-def _of_chunk(question: Question, fit: Fit, usual: Fit | Miss, tokens: int) -> Fit | Miss | None:
-    """Return the first of the ladder with this chunk that does best with it.
+class _Ladder:
+    """The limits that one arrangement may have, and its answer under the usual ones."""
 
-    More slots never take more replicas, so that the largest number of them says what the chunk can do.
-    """
-    held = list(_refilled(question, fit, usual, tokens))
-    if not held:
-        return None
-    if question.exhaustive:
-        return min((judge_speed(question, f) for f in held), key=_key)
-    roomiest = max(held, key=_slots)
-    best = judge_speed(question, roomiest)
-    for other in held:
-        if other is roomiest:
-            break
-        answer = judge_speed(question, other)
-        if _key(answer) == _key(best):
-            return answer
-    return best
+    __slots__ = ("_fit", "_full", "_pauses", "_question", "_seqs", "_slots", "_tokens", "_usual")
+
+    def __init__(self, question: Question, fit: Fit, usual: Fit | Miss) -> None:
+        self._question, self._fit, self._usual = question, fit, usual
+        resolved, limits = question.resolved, fit.limits
+        self._pauses = ITL in wanted_fields(resolved)
+        self._full = Limit.SLOTS in usual.held_back
+        self._slots = _slots(fit.limits.max_num_seqs, fit.demand.most_held(fit.kv_room_tokens))
+        seqs = () if resolved.max_num_seqs else SEQS
+        tokens = () if resolved.max_num_batched_tokens else TOKENS + (SHORT_TOKENS if self._pauses else ())
+        self._seqs = _nearest_first(limits.max_num_seqs, seqs)
+        self._tokens = _nearest_first(limits.max_num_batched_tokens, tokens)
+
+    def chunks(self) -> list[int]:
+        """Return the chunks that may help, the usual one first, then by how far they are from it."""
+        if self._question.exhaustive:
+            return self._tokens
+        if self._settled():
+            return []
+        own, traffic = self._fit.limits.max_num_batched_tokens, self._question.resolved.traffic
+        more = self._full and self._may_save(self._most_slots())
+        longest = traffic.input_p95_tokens - traffic.shared_prefix_tokens
+        whole = min((t for t in self._tokens if t >= longest), default=max(self._tokens))
+        return [
+            tokens
+            for tokens in self._tokens
+            if (more and tokens <= own) or (self._pauses and tokens < own) or own < tokens <= whole
+        ]
+
+    def best_of(self, tokens: int, beat: _Key) -> Fit | Miss | None:
+        """Return the first of the ladder with this chunk that does best with it, if it beats `beat`.
+
+        More slots never take more replicas, so that the largest number of them says what the chunk can do.
+        """
+        tried = self._trials(tokens)
+        if not tried:
+            return None
+        if self._question.exhaustive:
+            best = min((self._judge(trial) for trial in tried), key=_key)
+            return best if _key(best) < beat else None
+        roomiest = max(tried, key=_slots_of)
+        best = self._judge(roomiest)
+        if _key(best) >= beat:
+            return None
+        for trial in tried[: tried.index(roomiest)]:
+            answer = self._judge(trial)
+            if _key(answer) == _key(best):
+                return answer
+        return best
+
+    def _judge(self, trial: Trial) -> Fit | Miss:
+        return judge_speed(self._question, trial.fit(None, within=self._fit.within_island))
+
+    def _settled(self) -> bool:
+        """Whether no limits can do better: the fewest replicas that may be planned, and nothing missed."""
+        if isinstance(self._usual, Miss):
+            return self._usual.limit is Limit.TPOT
+        missed = self._usual.speed is not None and self._usual.speed.missed
+        return self._usual.replicas <= self._question.replicas and self._usual.survives and not missed
+
+    def _trials(self, tokens: int) -> list[Trial]:
+        """Return what holds the work with this chunk and each number of sequences that may help."""
+        limits, found = self._fit.limits, []
+        exhaustive = self._question.exhaustive
+        same_speed = tokens <= limits.max_num_batched_tokens and not self._pauses
+        for seqs in self._seqs if self._full or exhaustive else self._seqs[:1]:
+            usual = (seqs, tokens) == (limits.max_num_seqs, limits.max_num_batched_tokens)
+            if usual or not self._fit.demand.concurrency <= seqs <= tokens:
+                continue
+            trial = retry(self._question, self._fit, seqs, tokens)
+            if trial is None or (same_speed and not exhaustive and not self._may_save(_slots_of(trial))):
+                continue
+            found.append(trial)
+        return found
+
+    def _most_slots(self) -> int:
+        """Return the most slots of all limits: the smallest ones leave the most room."""
+        trial = retry(self._question, self._fit, min(self._seqs), min(self._tokens))
+        return self._slots if trial is None else _slots(max(self._seqs), trial.held)
+
+    def _may_save(self, slots: int) -> bool:
+        """Whether so many slots may take fewer replicas: a rate grows no faster than they do."""
+        gain, load = slots / self._slots, load_of(self._question.resolved).total
+        if gain <= 1 or not load:
+            return False
+        if isinstance(self._usual, Miss):
+            each = self._usual.per_replica
+            return not each or taking(load, each * gain) < self._usual.replicas
+        speed = self._usual.speed
+        assert speed is not None
+        allowed = most_replicas(self._question, self._fit.gpus)
+        return needed_replicas(load, speed.most * gain, speed.comfortable * gain, allowed) < needed_replicas(
+            load, speed.most, speed.comfortable, allowed
+        )
 
 
-def _slots(fit: Fit) -> int:
+def _slots(seqs: int, held: int) -> int:
     """Return the requests that run at once in one rank, at most."""
-    return min(fit.limits.max_num_seqs, max(1, fit.demand.most_held(fit.kv_room_tokens)))
+    return min(seqs, max(1, held))
 
 
-def _refilled(question: Question, fit: Fit, usual: Fit | Miss, tokens: int) -> Iterator[Fit]:
-    """Yield the arrangement with this chunk and each number of sequences, the usual number first."""
-    own, pinned = fit.limits.max_num_seqs, question.resolved.max_num_seqs
-    ladder = [own] if pinned else sorted({own, *SEQS}, key=lambda s: (_far(s, own), s))
-    if not question.exhaustive and Limit.SLOTS not in usual.held_back:
-        ladder = [own]
-    for seqs in ladder:
-        if fit.demand.concurrency <= seqs <= tokens and (seqs, tokens) != (
-            own,
-            fit.limits.max_num_batched_tokens,
-        ):
-            found = refill(question, fit, seqs, tokens)
-            if found is not None:
-                yield found
+def _slots_of(trial: Trial) -> int:
+    return _slots(trial.limits.max_num_seqs, trial.held)
 
 
-def _chunks(question: Question, fit: Fit, usual: Fit | Miss) -> list[int]:
-    """Return the chunks that may help, the usual one first, then by how far they are from it."""
-    own, traffic = fit.limits.max_num_batched_tokens, question.resolved.traffic
-    if question.resolved.max_num_batched_tokens:
-        return [own]
-    pauses = ITL in wanted_fields(question.resolved)
-    ladder = sorted({own, *TOKENS, *(SHORT_TOKENS if pauses else ())}, key=lambda t: (_far(t, own), t))
-    if question.exhaustive:
-        return ladder
-    if _settled(question, usual):
-        return []
-    longest = traffic.input_p95_tokens - traffic.shared_prefix_tokens
-    return [t for t in ladder if _may_help(usual, t, own, longest, pauses=pauses)]
-
-
-def _settled(question: Question, usual: Fit | Miss) -> bool:
-    """Whether no limits can do better: the fewest replicas that may be planned, and nothing missed."""
-    if isinstance(usual, Miss):
-        return usual.limit is Limit.TPOT
-    least = max(1, question.replicas)
-    return usual.replicas - usual.spare <= least and not _missed(usual)
-
-
-def _missed(fit: Fit) -> bool:
-    return fit.speed is not None and bool(fit.speed.missed)
-
-
-def _may_help(usual: Fit | Miss, tokens: int, own: int, longest: int, *, pauses: bool) -> bool:
-    if tokens == own:
-        return Limit.SLOTS in usual.held_back
-    if tokens > own:
-        return longest > own
-    return Limit.SLOTS in usual.held_back or pauses
-
-
-def _far(value: int, own: int) -> float:
-    return max(value / own, own / value)
+def _nearest_first(own: int, others: tuple[int, ...]) -> list[int]:
+    return sorted({own, *others}, key=lambda value: (max(value / own, own / value), value))

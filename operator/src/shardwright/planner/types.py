@@ -266,6 +266,20 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MixPart:
+    """One product's part in a mix that would take a load for less than one product does."""
+
+    model_id: str
+    product: str
+    parallelism: Parallelism
+    kv_cache_dtype: str
+    replicas: int
+    traffic_percent: int
+    """Share of the traffic, as much as its replicas can take."""
+    price_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The choice for one service."""
 
@@ -305,6 +319,8 @@ class Plan:
     """What was measured before and is counted with in the figures above; frozen with the plan."""
     spare_replicas: int = 0
     """Of `replicas`, those that are there for the loss of a node (availability.surviveNodeLoss)."""
+    cheaper_mix: tuple[MixPart, ...] = ()
+    """Two products that would take the load for less than this plan, as advice; empty when none does."""
 
     def __hash__(self) -> int:
         """Hash of the inputs: equal plans have equal ones, and no candidate need be looked at."""

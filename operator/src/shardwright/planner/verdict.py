@@ -186,6 +186,10 @@ def _dearer(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
     return _with(fit, CandidateReason.UNVALIDATED, message)
 
 
+def _narrow(fit: Fit, other: Fit) -> tuple[bool, bool]:
+    return fit.limits.kv_cache_dtype != "auto", other.limits.kv_cache_dtype != "auto"
+
+
 def _even(fit: Fit, other: Fit, name: str) -> Candidate:
     """Say what sets two apart that cost the same."""
     ours, theirs = fit.parallelism, other.parallelism
@@ -194,6 +198,7 @@ def _even(fit: Fit, other: Fit, name: str) -> Candidate:
         (misses_defaults(fit), misses_defaults(other), f"{name} keeps the targets of the workload's profile"),
         (fit.gpus, other.gpus, f"{name} is the smaller failure domain"),
         (bool(fit.unvalidated), bool(other.unvalidated), f"measured rows cover {name}"),
+        (*_narrow(fit, other), f"the KV cache of {name} stays in the model's own format"),
         (ours.expert, theirs.expert, f"nothing predicts that expert parallelism beats {name}"),
         (not fit.within_island, not other.within_island, f"the ranks of {name} have links"),
         (ours.pipeline, theirs.pipeline, f"{name} has fewer pipeline stages"),

@@ -19,6 +19,7 @@ from shardwright.planner.types import Candidate, Parallelism, Plan
 
 _ARRANGEMENT = re.compile(
     r"(?P<model>\S+) on (?P<gpu>\S+) TP(?P<tp>\d+)(?:·PP(?P<pp>\d+))?(?:·DP(?P<dp>\d+))?(?P<ep>·EP)?"
+    r"(?: (?P<kv>\S+)-KV)?"
 )
 _REASONS = frozenset(reason.value for reason in CandidateReason)
 _ALWAYS = (
@@ -108,6 +109,7 @@ def _read(found: CandidateStatus, plan: Plan) -> Candidate | None:
         model_id=parts["model"],
         product=parts["gpu"],
         parallelism=split,
+        kv_cache_dtype=(parts["kv"] or "auto").lower(),
         reason=CandidateReason(found.reason),
         message=found.message,
     )

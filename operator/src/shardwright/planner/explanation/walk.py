@@ -29,7 +29,7 @@ _HOLDS = frozenset(
         CandidateReason.TTFT_TOO_HIGH, CandidateReason.TPOT_TOO_HIGH, CandidateReason.PAUSE_TOO_LONG,
         CandidateReason.RATE_TOO_LOW, CandidateReason.COSTS_MORE, CandidateReason.SLOWER,
         CandidateReason.RANKED_LOWER, CandidateReason.LARGER_THAN_NEEDED, CandidateReason.UNVALIDATED,
-        CandidateReason.OVER_BUDGET, CandidateReason.NODE_TOO_SMALL,
+        CandidateReason.OVER_BUDGET, CandidateReason.NODE_TOO_SMALL, CandidateReason.POOL_TOO_SMALL,
     }
 )  # fmt: skip
 """Reasons of an arrangement that holds the work and lost all the same."""
@@ -99,8 +99,9 @@ def _room(plan: Plan) -> str:
     """Say what the fullest GPU holds."""
     bill, limits = plan.estimate, plan.limits
     who = "it" if plan.gpus_per_replica == 1 else "each GPU"
+    engine = "the engine" if plan.parallelism.data == 1 else "each rank with its own attention"
     return (
-        f"{who} holds {bill.weights_gib_per_gpu:.1f} GiB of weights, and the engine has a KV cache for "
+        f"{who} holds {bill.weights_gib_per_gpu:.1f} GiB of weights, and {engine} has a KV cache for "
         f"{bill.promised_kv_tokens} tokens for certain, where the work needs {plan.required_kv_tokens} "
         f"({count(plan.planned_concurrency, 'request')} in flight, context of {limits.max_model_len} tokens)."
     )
@@ -133,7 +134,7 @@ def _beyond(plan: Plan) -> Step:
     if split.pipeline > 1:
         because = f"{count(split.pipeline, 'stage')} over the islands of one node. {_sentence(_room(plan))}"
         return Step(question=BEYOND, verdict="Yes", answer=f"Yes, {split}", because=because)
-    if not plan.within_island and split.tensor > 1:
+    if not plan.within_island and split.ranks > 1:
         because = f"ranks without NVLink, which the policy allows. {_sentence(_room(plan))}"
         return Step(question=BEYOND, verdict="Yes", answer=f"Yes, {split}", because=because)
     because = "an earlier question is answered with yes."

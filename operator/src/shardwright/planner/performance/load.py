@@ -135,18 +135,17 @@ def longest_step_ms(engine: Engine, at: Running) -> float:
     return at.step.total_ms * engine.tpot_ratio + chunk_ms * engine.ttft_ratio
 
 
-def settle(engine: Engine, request: PerformanceRequest) -> Settled:
-    """Return the state under the request's load."""
+def settle(engine: Engine, concurrency: float | None, rate_per_s: float | None) -> Settled:
+    """Return the state under a load, of which exactly one is given, as the engine is closed or open."""
     full = run(engine, engine.slots)
-    if request.concurrency is not None:
-        wanted = request.concurrency
-        if wanted <= engine.slots:
-            at = run(engine, wanted)
+    if concurrency is not None:
+        if concurrency <= engine.slots:
+            at = run(engine, concurrency)
             return Settled(at=at, slots_ms=0.0, saturated=False, utilisation=_share(at, full))
-        waiting = (wanted - engine.slots) / full.rate_per_ms
+        waiting = (concurrency - engine.slots) / full.rate_per_ms
         return Settled(at=full, slots_ms=waiting, saturated=True, utilisation=1.0)
-    assert request.rate_per_s is not None
-    rate = request.rate_per_s / MS
+    assert rate_per_s is not None
+    rate = rate_per_s / MS
     if rate >= full.rate_per_ms:
         return Settled(at=full, slots_ms=inf, saturated=True, utilisation=1.0)
     at = _open(engine, rate)

@@ -23,11 +23,7 @@ def predict(request: PerformanceRequest, constants: PerformanceConstants | None 
     `constants`: the shipped ones when absent. Raises MissingFactError when the card's row lacks a rate.
     """
     engine = engine_of(request, speed(request, constants or load_performance_constants()))
-    return prediction(request, engine, settle(engine, request))
-
-
-def prediction(request: PerformanceRequest, engine: Engine, state: Settled) -> Prediction:
-    """Return what a replica does in the state that its engine settles in under the request's load."""
+    state = settle(engine, request.concurrency, request.rate_per_s)
     ttft, tpot = _ttft(engine, state), _tpot(engine, state)
     at = state.at
     ttft_ms, tpot_ms = ttft.total_ms, tpot.total_ms

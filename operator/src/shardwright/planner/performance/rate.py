@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import inf
 
 from shardwright.catalog.performance import PerformanceConstants, load_performance_constants
+from shardwright.planner.performance.band import band
 from shardwright.planner.performance.load import (
     MS,
     Engine,
@@ -19,11 +20,11 @@ from shardwright.planner.performance.load import (
     run,
     settle,
 )
-from shardwright.planner.performance.predict import predict, prediction
+from shardwright.planner.performance.predict import predict
 from shardwright.planner.performance.prefill import prefill
 from shardwright.planner.performance.speed import speed
 from shardwright.planner.performance.tails import tpot_factor, ttft_factor
-from shardwright.planner.performance.types import PerformanceRequest, Prediction
+from shardwright.planner.performance.types import Band, PerformanceRequest, Prediction
 
 DEFAULT_MARGIN = 1.15
 """Predictions are multiplied by it before they are held against a target. With the model held out it keeps
@@ -102,17 +103,26 @@ class Replica:
 
     __slots__ = ("_closed", "_longer", "_open", "_request")
 
+    _closed: Engine | None
+
     def __init__(self, request: PerformanceRequest, constants: PerformanceConstants | None = None) -> None:
         """Prepare it. Raises MissingFactError when the card's row lacks a rate."""
         self._request = request
         engine = engine_of(request, speed(request, constants or load_performance_constants()))
-        self._open, self._closed = replace(engine, closed=False), replace(engine, closed=True)
+        self._open = engine if not engine.closed else replace(engine, closed=False)
+        self._closed = engine if engine.closed else None
         self._longer: dict[float, float] = {}
 
     @property
-    def slots(self) -> float:
-        """Requests that run at once, at most."""
-        return self._open.slots
+    def band(self) -> Band:
+        """How far what is predicted of it may be off."""
+        return band(self._request)
+
+    def _loop(self) -> Engine:
+        """Return the engine under a closed loop."""
+        if self._closed is None:
+            self._closed = replace(self._open, closed=True)
+        return self._closed
 
     def highest(self, targets: Targets) -> Border:
         """Return the highest open-loop rate that keeps all targets.
@@ -165,7 +175,7 @@ class Replica:
 
         0 when a lone request breaks a target.
         """
-        engine, extra = self._closed, self._longer_prompt_ms(targets)
+        engine, extra = self._loop(), self._longer_prompt_ms(targets)
         low, high, limit = 0, int(engine.slots) + 1, Limit.SLOTS
         while high - low > 1:
             middle = (low + high) // 2
@@ -178,17 +188,15 @@ class Replica:
 
     def at(
         self, targets: Targets, *, rate_per_s: float | None = None, concurrency: float | None = None
-    ) -> tuple[Prediction, Figures]:
-        """Return what it does at a load, and what is held against the targets there, without the margin.
+    ) -> tuple[float, Figures]:
+        """Return how many run at a load, and what is held against the targets there, without the margin.
 
-        TTFT is infinite where more arrives than is served. Raises LoadError for an impossible load.
+        Exactly one load is given, above 0. TTFT is infinite where more arrives than is served.
         """
-        request = replace(self._request, rate_per_s=rate_per_s, concurrency=concurrency)
-        engine = self._open if concurrency is None else self._closed
-        state = settle(engine, request)
-        found = _figures(engine, state.at, targets, self._longer_prompt_ms(targets))
-        seen = replace(found, ttft_ms=found.ttft_ms + state.slots_ms)
-        return prediction(request, engine, state), seen
+        engine = self._open if concurrency is None else self._loop()
+        state = settle(engine, concurrency, rate_per_s)
+        extra = self._longer_prompt_ms(targets)
+        return state.at.running, _figures(engine, state.at, targets, extra, state.slots_ms)
 
     def _longer_prompt_ms(self, targets: Targets) -> float:
         """Return what the prefill of the p95 prompt takes beyond the median one's."""
@@ -234,11 +242,13 @@ def figures(
     return found.at(targets, rate_per_s=request.rate_per_s, concurrency=request.concurrency)[1]
 
 
-def _figures(engine: Engine, at: Running, targets: Targets, extra_ms: float) -> Figures:
+def _figures(
+    engine: Engine, at: Running, targets: Targets, extra_ms: float, slots_ms: float = 0.0
+) -> Figures:
     """Return the figures while so many requests run; `extra_ms` is what the p95 prompt takes longer."""
     ttft = at.ttft_ms * ttft_factor(targets.ttft_percentile, at.running)
     return Figures(
-        ttft_ms=max(ttft, at.ttft_ms + extra_ms),
+        ttft_ms=max(ttft, at.ttft_ms + extra_ms) + slots_ms,
         tpot_ms=at.tpot_ms * tpot_factor(targets.tpot_percentile, at.running),
         itl_ms=longest_step_ms(engine, at),
     )

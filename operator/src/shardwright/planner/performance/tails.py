@@ -51,4 +51,4 @@ def tails(ttft_ms: float, tpot_ms: float, running: float) -> Tails:
 
 def _known(percentile: int) -> int:
     """Return the tabled percentile that is not below the asked one."""
-    return next((known for known in (50, 95, 99) if percentile <= known), 99)
+    return 50 if percentile <= 50 else 95 if percentile <= 95 else 99
