@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shardwright.api.names import CLI_FIELD_MANAGER, LABEL_REVISION, LABEL_SERVICE
-from shardwright.cli.plan_input import InputError
+from shardwright.cli.files import InputError
 from shardwright.render.approval import PROPOSED, in_force, newest_first
 
 if TYPE_CHECKING:

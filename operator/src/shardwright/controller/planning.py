@@ -22,19 +22,18 @@ from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.planner.choice import plan as choose
-from shardwright.planner.load import load_of, replicas_of
+from shardwright.planner.load import replicas_of
 from shardwright.planner.placement import nodes_of
 from shardwright.planner.types import (
     Correction,
     CorrectionKey,
     Decision,
-    LoadKind,
     ModelChoice,
     NoPlan,
     Plan,
     PlanRequest,
 )
-from shardwright.render.approval import newest_first, on_record
+from shardwright.render.approval import newest_first, on_record, replicas_beside, replicas_held
 from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.revision import read_revision
 from shardwright.topology.ledger import Ledger
@@ -312,7 +311,8 @@ def wanted_replicas(
     running = sum(c.replicas for c in ours)
     if proposal.waiting is not None and not proposal.held:
         live = sum(c.replicas for c in ours if c.revision == proposal.target)
-        wanted = _of_another_spec(core, proposal, resolved, max_gpus, live)
+        recorded = proposal.recorded_replicas
+        wanted = replicas_beside(core, resolved, max_gpus, recorded=recorded, live=live)
     else:
         wanted = _for_load(core, proposal, resolved, max_gpus, running)
     if any(problem.reason is Reason.CACHE_NOT_SHAREABLE for problem in proposal.problems):
@@ -324,27 +324,10 @@ def _for_load(core: Plan, proposal: Proposal, resolved: Resolved, max_gpus: int,
     """Return the replicas that the load takes, whatever can be mounted."""
     scale, each = resolved.scale, max(1, core.gpus_per_replica)
     if proposal.held:
-        wanted = replicas_of(core, resolved, max(max_gpus, running * each))
-        if core.speed is not None and core.speed.kind is not LoadKind.NONE and scale.mode != "External":
-            wanted = max(wanted, running)  # what the last load took stays until a generation can be run
-        return min(wanted, max(running, scale.planned_replicas))
+        return replicas_held(core, resolved, max_gpus, running=running)
     if proposal.recorded_replicas and scale.mode != "External":
         return min(max(proposal.recorded_replicas, scale.planned_replicas), max_gpus // each)
     return replicas_of(core, resolved, max_gpus)
-
-
-def _of_another_spec(core: Plan, proposal: Proposal, resolved: Resolved, max_gpus: int, live: int) -> int:
-    """Return the replicas of a target that the spec does not lead to, since it waits or another is pinned.
-
-    Scaling is obeyed. What else the spec says waits with the plan that it leads to: neither its load nor its
-    budget takes a replica from what runs.
-    """
-    each, scale = max(1, core.gpus_per_replica), resolved.scale
-    most = max(max_gpus // each, proposal.recorded_replicas)
-    wanted = replicas_of(core, resolved, most * each)
-    if scale.mode == "External" or core.speed is None or load_of(resolved).kind is LoadKind.NONE:
-        return wanted
-    return min(max(proposal.recorded_replicas or max(wanted, live), scale.planned_replicas), most)
 
 
 def outcome(decision: Decision) -> str:
