@@ -122,7 +122,7 @@ def test_exit_codes(diff, new, options, expected):
     [
         ([], "write OLD NEW"),
         (["a.yaml"], "write OLD NEW"),
-        (["-f", "a.yaml"], "-f FILE --cluster"),
+        (["-f", "a.yaml", "b.yaml"], "write OLD NEW, or -f FILE"),
         (["a.yaml", "b.yaml"], "cannot read a.yaml"),
         (["-", "-"], "only one of OLD and NEW"),
     ],

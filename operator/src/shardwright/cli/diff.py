@@ -22,11 +22,11 @@ from shardwright.render.difference import Pods
 
 SAME, DIFFERENT, BAD_INPUT, REFUSED, RESTARTS = 0, 1, 2, 3, 4
 _DESCRIPTION: Final = (
-    "What the operator will do when NEW takes the place of OLD, or, with -f and --cluster, of what is live: "
+    "What the operator will do when NEW takes the place of OLD, or, with -f, of what is live: "
     "plans, GPUs, price, and which pods restart. Exit code: 0 nothing is different, 1 something is, 2 bad "
     "input, 3 a new spec cannot run, 4 pods restart (only with --fail-on restart)."
 )
-_WHICH: Final = "write OLD NEW, or -f FILE --cluster to compare with the live objects"
+_WHICH: Final = "write OLD NEW, or -f FILE to compare with the live objects"
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -39,7 +39,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="files, or folders of them, with the ConfigMap of a config.json beside its service; - for "
         "standard input, /dev/null for nothing",
     )  # fmt: skip
-    parser.add_argument("-f", "--filename", metavar="FILE", help="compare this one with the live objects")
+    parser.add_argument("-f", "--filename", metavar="FILE", help="compare this with the live objects")
     parser.add_argument(
         "-n", "--namespace", metavar="NS",
         help="of documents that name none; default: the context's with -f, else default",
@@ -86,7 +86,7 @@ def _of_files(args: argparse.Namespace) -> list[ServiceDiff]:
 
 
 def _against_live(args: argparse.Namespace) -> list[ServiceDiff]:
-    if args.files or not args.cluster:
+    if args.files:
         raise InputError(_WHICH)
     namespace = args.namespace or live.namespace_of(args.context)
     new = read_side(args.filename, namespace=namespace)

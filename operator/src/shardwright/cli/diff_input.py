@@ -106,7 +106,7 @@ def before_of_file(document: Document, nodes: Nodes) -> Before:
         return Before(notes=(f"the old spec is not valid, so nothing is known to run: {error}",))
     spec, approved = service.spec, service.spec.approved_revision
     named = (Revision(revision=approved, number=1),) if approved else ()
-    elsewhere = f"revision {approved} was in force before; only the cluster knows it (-f FILE --cluster)"
+    elsewhere = f"revision {approved} was in force before; only the cluster knows it (-f FILE looks)"
     try:
         decision = decide_service(with_models(service, document.config_maps), nodes).decision
     except InputError as error:
@@ -159,7 +159,7 @@ def read_live(context: str | None, asked: Mapping[Key, Document]) -> dict[Key, L
             answers[key] = LiveService(found=found, config_maps=beside)
         return answers
 
-    return live.ask(context, "--cluster", read)
+    return live.ask(context, "the live objects", read)
 
 
 async def _config_maps(api: "Api", document: Document, namespace: str) -> tuple[Raw, ...]:

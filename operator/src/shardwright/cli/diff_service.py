@@ -109,7 +109,7 @@ def _only_named(
     approved = service.spec.approved_revision
     names = {record.revision for record in this.old.records} | ({leads_to.revision} if leads_to else set())
     if approved and approved not in names and not live:
-        this.notes.append(f"revision {approved} is taken to be on record; -f FILE --cluster looks")
+        this.notes.append(f"revision {approved} is taken to be on record; -f FILE looks")
         yield Revision(revision=approved)
 
 
