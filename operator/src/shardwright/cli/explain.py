@@ -21,7 +21,7 @@ from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
 from shardwright.cli.decide import add_inputs, complain, decide, tell
 from shardwright.cli.files import InputError
-from shardwright.cli.live import Raw, read_service_and_revision
+from shardwright.cli.live import Raw, namespace_of, read_service_and_revision
 from shardwright.planner.explanation.build import Case, explain, full_explanation
 from shardwright.planner.explanation.document import Explanation, Service, Source
 from shardwright.planner.explanation.recorded import recorded
