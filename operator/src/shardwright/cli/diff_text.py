@@ -23,13 +23,17 @@ def _service(service: ServiceDiff, told: set[str]) -> list[str]:
     if service.change == "Unchanged":
         return lines
     before, after = service.before, service.after
-    if before is not None and after is not None and before != after:
+    if before is not None and after is not None and _what_runs(before) != _what_runs(after):
         lines.append(f"    {_running(before)} → {_running(after)}")
     lines += [f"    {_field(field)}" for field in service.fields]
     lines += [f"    pods: {change}" for change in service.pod_changes]
     lines += [f"    note: {note}" for note in service.notes if note not in told]
     told.update(service.notes)
     return lines
+
+
+def _what_runs(running: Running) -> tuple[str, int | None]:
+    return running.revision, running.replicas
 
 
 def _running(running: Running) -> str:
@@ -62,10 +66,12 @@ def _sum(report: DiffReport) -> str:
     before, after = report.before, report.after
     if before.gpus is not None and after.gpus is not None:
         change = after.gpus - before.gpus
-        parts.append(f"{'+' if change > 0 else ''}{_count(change, 'GPU')}")
+        if change:
+            parts.append(f"{'+' if change > 0 else ''}{_count(change, 'GPU')}")
     if before.price_per_hour is not None and after.price_per_hour is not None:
         more = Decimal(after.price_per_hour) - Decimal(before.price_per_hour)
-        parts.append(f"{'-' if more < 0 else '+'}${abs(more):.2f}/h")
+        if more:
+            parts.append(f"{'-' if more < 0 else '+'}${abs(more):.2f}/h")
     restarts = f"pods of {_count(report.restarts, 'service')} restart"
     parts.append(restarts if report.restarts else "no pod restarts")
     refused = sum(1 for service in report.services if service.refused)
