@@ -14,6 +14,7 @@ from typing import Final
 
 from shardwright.api.defaults import Resolved, resolve
 from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.pool import PoolSpec
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, engine_class
@@ -36,6 +37,7 @@ from shardwright.planner.types import (
 from shardwright.render.approval import newest_first, on_record, replicas_beside, replicas_held
 from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.revision import read_revision
+from shardwright.render.scheduling import pool_of_template
 from shardwright.topology.ledger import Ledger
 from shardwright.topology.pool import pool_key, shape_pool
 from shardwright.topology.types import Allocation, Claim, Pool
@@ -110,6 +112,8 @@ class Planning:
         self.plans = 0
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._eligible: dict[tuple[object, ...], tuple[str, ...]] = {}
+        self._recorded: dict[str, tuple[PoolSpec, PoolSpec]] = {}
+        """By uid of a revision's record: the pool that the spec stated, and that of the record beside it."""
         self._decisions: OrderedDict[tuple[object, ...], tuple[Decision, Plan | None, str]] = OrderedDict()
         """By what they depend on: the decision, the plan without candidates, the revision's hash."""
         self._digests: dict[bytes, str] = {}
@@ -134,23 +138,41 @@ class Planning:
         """Forget the plans of a service that is gone."""
         for known in [k for k in self._cores if k[0] == uid]:
             del self._cores[known]
+        if len(self._recorded) >= _SHARED:
+            self._recorded.clear()
 
-    def pool(self, service: LLMService) -> Pool:
-        """Return the nodes that a service may use, as if all were free."""
-        spec = service.spec.pool
+    def pool(self, spec: PoolSpec) -> Pool:
+        """Return the nodes of a pool, as if all were free."""
         key = pool_key(spec)
         pool = self._pools.get(key)
         if pool is None:
             pool = self._pools[key] = shape_pool(self._store.nodes.values(), self._products, spec)
         return pool
 
-    def eligible(self, service: LLMService, core: Plan) -> tuple[str, ...]:
-        """Return the names of nodes where a replica may run; one shared tuple for equal questions."""
-        key = (pool_key(service.spec.pool), core.inputs_digest, core.product.label, core.pod_resources)
+    def eligible(self, service: LLMService, proposal: Proposal) -> tuple[str, ...]:
+        """Return the names of nodes where a replica of the target may run. There must be a target.
+
+        Equal questions get one shared tuple.
+        """
+        core = proposal.core
+        if core is None:
+            raise ValueError(f"{service.key} has no target to run")
+        spec = service.spec.pool
+        if proposal.record is not None and (proposal.held or proposal.waiting is not None):
+            spec = self._recorded_pool(spec, proposal.record)
+        key = (pool_key(spec), core.inputs_digest, core.product.label, core.pod_resources)
         names = self._eligible.get(key)
         if names is None:
-            names = self._eligible[key] = nodes_of(core, self.pool(service))
+            names = self._eligible[key] = nodes_of(core, self.pool(spec))
         return names
+
+    def _recorded_pool(self, spec: PoolSpec, record: ChildFacts) -> PoolSpec:
+        """Return the pool of a revision that the spec does not lead to: where its pods can be scheduled."""
+        known = self._recorded.get(record.uid)
+        if known is None or known[0] != spec:
+            made = pool_of_template(record.stored().get("template") or {}, spec)
+            known = self._recorded[record.uid] = (spec, made)
+        return known[1]
 
     # What should be.
 
@@ -206,7 +228,7 @@ class Planning:
         problems: tuple[Problem, ...],
     ) -> Proposal:
         """Ask the planner."""
-        pool = self.pool(service)
+        pool = self.pool(service.spec.pool)
         decision, core, target = self._decide(entry, service, models, pool)
         return Proposal(
             generation=entry.generation,
@@ -281,7 +303,7 @@ class Planning:
             service=(entry.key[0], entry.key[1]),
             revision=proposal.target,
             pod=proposal.core.pod_resources,
-            nodes=self.eligible(service, proposal.core),
+            nodes=self.eligible(service, proposal),
             replicas=replicas,
             priority=proposal.priority,
             created_s=entry.created_s,
