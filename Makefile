@@ -8,7 +8,7 @@ AIC     := .venv-aic
 export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
-.PHONY: help deps browser binaries cluster cluster-down demo test test-unit test-cluster lint generate check-generated \
+.PHONY: help deps browser binaries cluster cluster-down demo test test-unit test-cluster fuzz lint generate check-generated \
         bench-scale bench-plan accuracy accuracy-memory fit aic second-opinion lock clean
 
 help:  ## list the targets
@@ -46,6 +46,9 @@ lint: $(STAMP)  ## ruff, mypy, import rules, generated files in step
 
 test-unit: $(STAMP)  ## tests that need no cluster
 	@$(BIN)/python -m pytest -q -n 2 tests
+
+fuzz: $(STAMP)  ## property tests on inputs that no run has seen; repeat until it finds nothing
+	@HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -n 2 -p no:cacheprovider $$(grep -rl "from hypothesis" tests)
 
 test-cluster: binaries  ## tests on the real control plane
 	@$(BIN)/python -m pytest -q e2e

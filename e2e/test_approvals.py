@@ -3,15 +3,13 @@
 The commands run as a user with the built-in role `edit`, with the rights that the chart adds to it and no others.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from cli_user import log_in, shardwright
 from controller_world import World, install, running_operator, world_of
 from harness.api import ApiError, Json
 from harness.cluster import Cluster
@@ -37,32 +35,7 @@ def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterat
 
 @pytest.fixture
 def user(world: World) -> Path:
-    """Log in as an ordinary user of the namespace."""
-    cluster, namespace = world.cluster, world.namespace
-    subject = {"kind": "ServiceAccount", "name": "dev", "namespace": namespace}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "dev", "namespace": namespace}},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "dev", "namespace": namespace}, "roleRef": role, "subjects": [subject],
-        },
-    )  # fmt: skip
-    return cluster.service_account_kubeconfig(namespace, "dev")
-
-
-def shardwright(kubeconfig: Path, *words: str, code: int = 0) -> str:
-    environment = {
-        "PYTHONPATH": str(ROOT / "operator/src"),
-        "KUBECONFIG": str(kubeconfig),
-        "PATH": os.environ["PATH"],
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "shardwright.cli.main", *words],
-        env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
+    return log_in(world)
 
 
 def env(value: str) -> Json:

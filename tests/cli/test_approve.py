@@ -6,6 +6,7 @@ import json
 
 import pytest
 import yaml
+from msgspec import Raw
 
 from shardwright.cli import live as live_module
 from shardwright.cli.main import main
@@ -19,7 +20,7 @@ def revision(name, number):
     labels = {"shardwright.dev/service": "chat", "shardwright.dev/revision": name}
     return {
         "metadata": {"name": f"chat-{name}", "labels": labels, "ownerReferences": [owner]},
-        "revision": number, "data": {"report": {"summary": f"H100 TP{number + 1} ×2"}, "digest": name * 4},
+        "revision": number, "data": Raw(json.dumps({"report": {"summary": f"H100 TP{number + 1} ×2"}, "digest": name * 4}).encode()),
     }  # fmt: skip
 
 

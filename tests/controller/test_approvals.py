@@ -270,6 +270,31 @@ async def test_a_load_that_waits_takes_no_replica_and_adds_none(fake, rate):
     await nothing_is_written_at_a_restart(fake)
 
 
+@pytest.mark.parametrize("why", ["waits", "held", "pinned"])
+async def test_what_stays_in_force_gets_its_places_where_its_own_pods_can_go(fake, why):
+    """The spec selects other nodes by now; a replica more of what runs needs one of its own nodes all the same."""
+    for name in ("n1", "n2"):
+        fake.node(name)
+        fake.nodes[name]["metadata"]["labels"]["group"] = name
+        fake.nodes[name]["metadata"]["resourceVersion"] = str(next(fake.versions))
+        fake.parts.store.set_node(copy.deepcopy(fake.nodes[name]))
+    external = {"scaling": {"mode": "External"}}
+    first = {"pool": {"maxGPUs": 8, "nodeSelector": {"group": "n1"}}}
+    other = {"pool": {"maxGPUs": 8, "nodeSelector": {"group": "n2" if why != "held" else "none"}}}
+    fake.put("chat", **external, replicas=1, **first)
+    await settle(fake)
+    [old] = running(fake)
+    more = {"waits": MANUAL, "held": {}, "pinned": {"approvedRevision": old}}[why]
+    for count in (1, 2):
+        fake.put("chat", **external, replicas=count, **other, **more)
+        await asyncio.sleep(5)
+        [entry] = fake.parts.store.services.values()
+        allocation = fake.parts.planning.ledger.allocation(tuple(entry.key), old)
+        assert {slot.node for slot in allocation.slots} <= {"n1"}
+        assert allocation.granted == count
+    assert fake.deployments() == {f"chat-{old}": 2}
+
+
 async def test_the_policy_can_be_changed_while_a_plan_waits(fake):
     fake.node("n1")
     fake.put("chat", **MANUAL)

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from shardwright.api.llmservice import ServiceKey
-from shardwright.cluster.errors import Forbidden, Invalid, Transient
+from shardwright.cluster.errors import Forbidden, Gone, Invalid, Transient
 from shardwright.controller.dispatch import BURST, BURST_S
 from shardwright.controller.reconcile import RECHECK_S
+from shardwright.controller.references import FRESH_S
 from shardwright.controller.refusals import FORBIDDEN_S, INVALID_S, SURE_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -552,3 +553,19 @@ async def test_a_plan_of_an_older_version_is_neither_planned_anew_nor_scaled(fak
     )
     await asyncio.sleep(60)
     assert fake.condition("chat", "Planned")[0] == "True"
+
+
+@pytest.mark.parametrize("error", [Forbidden("no", status=403), Gone("no", status=404)])
+async def test_a_priority_that_could_not_be_read_for_a_moment_is_read_again_soon(fake, error):
+    references = fake.parts.reconciler.admission.references
+    fake.objects["PriorityClass", None, "high"] = {"value": 1000}
+    get = fake.get
+
+    async def refuse(*_):
+        raise error
+
+    fake.get = refuse
+    assert await references.priority("high") == 0
+    fake.get = get
+    await asyncio.sleep(FRESH_S + 1)
+    assert await references.priority("high") == 1000

@@ -7,14 +7,17 @@ import pytest
 
 from controller.test_lost_answers import content
 from controller.test_ownership import KINDS, serve
-from shardwright.cluster.errors import Forbidden, Invalid
-from shardwright.controller.refusals import FORBIDDEN_S, INVALID_S, SURE_S
+from shardwright.cluster.errors import Forbidden, Gone, Invalid, Transient
+from shardwright.controller.refusals import BROKEN_S, FORBIDDEN_S, INVALID_S, SURE_S
+from shardwright.render.request import Capabilities
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 REFUSALS = {
     "invalid": Invalid("spec: nonsense", status=422),
     "forbidden": Forbidden("denied by policy", status=403),
+    "webhook": Transient('Internal error occurred: failed calling webhook "a": no route', status=500),
 }
+SURE = {"invalid": 0.0, "forbidden": SURE_S, "webhook": BROKEN_S}
 HARMLESS = "PodDisruptionBudget"
 
 
@@ -36,15 +39,18 @@ async def test_a_refused_child_keeps_no_other_from_being_repaired(fake, kind, er
     names = {n for k, _, n in fake.objects if k == kind}
     fake.fail[f"apply {kind}/"] = REFUSALS[error]
     break_all(fake)
-    await asyncio.sleep(3 * SURE_S)
+    where = "Degraded" if kind == HARMLESS else "Accepted"
+    healthy = fake.condition("chat", where)
+    for _ in range(int(3 * SURE[error]) + 5):
+        await asyncio.sleep(1)
+        if fake.condition("chat", where) != healthy:
+            break
+    await asyncio.sleep(1)
     left = {key for key, said in content(fake).items() if said != wanted[key]}
     assert {(k, n) for k, _, n in left} == {(kind, name) for name in names}
-    where = "Degraded" if kind == HARMLESS else "Accepted"
-    reasons = {
-        "invalid": "PodTemplateRefused" if kind == "Deployment" else "WriteForbidden",
-        "forbidden": "WriteForbidden",
-    }
-    told = {"Degraded": ("True", "ChildRefused"), "Accepted": ("False", reasons[error])}[where]
+    of_template = error == "invalid" and kind == "Deployment"
+    reason = "PodTemplateRefused" if of_template else "WriteForbidden"
+    told = {"Degraded": ("True", "ChildRefused"), "Accepted": ("False", reason)}[where]
     assert fake.condition("chat", where) == told
     assert f"{kind}/{min(names)}" in fake.message("chat", where)
     assert ("spec.podTemplate" in fake.message("chat", where)) == (
@@ -53,7 +59,7 @@ async def test_a_refused_child_keeps_no_other_from_being_repaired(fake, kind, er
     assert (fake.condition("chat", "Ready")[0] == "True") == (kind == HARMLESS)
     assert fake.condition("chat", "Available")[0] == "True"
     offered, statuses = tries(fake, f"apply {kind}/"), fake.log.count("status chat")
-    await asyncio.sleep(FORBIDDEN_S - 3 * SURE_S - 1)
+    await asyncio.sleep(5)
     assert tries(fake, f"apply {kind}/") == offered, "not at every event, nor again at once"
     fake.fail.clear()
     await asyncio.sleep(INVALID_S if error == "invalid" else FORBIDDEN_S)
@@ -127,6 +133,19 @@ async def test_a_right_that_is_missing_for_a_moment_is_no_verdict(fake, kind, as
     assert len(fake.objects) == 6
     assert "WriteForbidden" not in str(fake.statuses)
     assert not [entry for entry in fake.log if entry.startswith("event") and "Forbidden" in entry]
+
+
+async def test_a_kind_that_is_served_no_more_keeps_no_other_from_being_written(fake):
+    fake.node("n1")
+    fake.parts.reconciler.capabilities = Capabilities(pod_monitor=True)
+    fake.fail["apply PodMonitor/"] = Gone("the server could not find the requested resource", status=404)
+    fake.put("chat")
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert {k for k, _, _ in fake.objects} == set(KINDS)
+    assert fake.condition("chat", "Ready")[0] == "True"
+    assert "no longer serves PodMonitor" in fake.message("chat", "Degraded")
 
 
 async def test_a_right_that_stays_missing_is_told_within_seconds(fake):

@@ -30,8 +30,8 @@ pools = st.lists(
     st.tuples(st.sampled_from([H100, H200, A100_40, A100_80, L40S, L4]), st.sampled_from([1, 2, 4, 8])),
     min_size=1, max_size=3, unique=True,
 )  # fmt: skip
-rates = st.integers(1, 4000)
-ttfts, tpots = st.integers(80, 6000), st.integers(5, 150)
+rates = st.integers(1, 1200)
+ttfts, tpots = st.integers(200, 6000), st.integers(12, 150)
 budgets = st.sampled_from([2, 4, 8, 16])
 
 

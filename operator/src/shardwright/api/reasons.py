@@ -304,7 +304,7 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
         Reason.WRITE_FORBIDDEN: (
             "The API server forbids what the operator has to write: a right is missing, or an admission "
-            "policy is in the way; the message carries its words, and the operator tries again."
+            "policy or webhook is in the way; the message carries its words, and the operator tries again."
         ),
         Reason.UNKNOWN_REVISION: (
             "No revision on record has the name in spec.approvedRevision; write one that the message names."

@@ -9,7 +9,7 @@ import sys
 from typing import Final
 
 from shardwright.cli import live, revisions
-from shardwright.cli.plan_input import InputError
+from shardwright.cli.files import InputError
 from shardwright.cli.revisions import Live, Revision
 
 DONE, NOT_DONE, BAD_INPUT = 0, 1, 2

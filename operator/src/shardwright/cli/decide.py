@@ -85,8 +85,9 @@ def _checked(inputs: Inputs) -> tuple[EngineClass, tuple[str, ...]]:
     except CatalogError as error:
         raise of_file(inputs.path, InputError(f"spec.{error}")) from error
     problems = (*unimplemented(spec), *overlay.check(spec))
-    if blocking := [f"{p.field}: {p.message}" for p in problems if p.blocking]:
-        raise of_file(inputs.path, InputError("\n".join(blocking)))
+    if blocking := [p for p in problems if p.blocking]:
+        refused = "\n".join(f"{p.field}: {p.message}" for p in blocking)
+        raise of_file(inputs.path, InputError(refused, blocking[0].reason))
     return engine, tuple(f"{p.field}: {p.message}" for p in problems)
 
 

@@ -1,10 +1,11 @@
 """`python -m shardwright.cli.docs`: write, or with `--check` compare, the files made from the models.
 
-Decides which generated file lies where: the CRD, the chart's copy of it, docs/api.md and docs/reasons.md.
-What is in them is decided in `shardwright.api`.
+Decides which generated file lies where: the CRD, the chart's copy of it, docs/api.md, docs/reasons.md and the
+schema of `shardwright diff -o json`. What is in them is decided in `shardwright.api` and `cli.diff_report`.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from shardwright.api.crd import crd
 from shardwright.api.reference import api_reference, reasons_reference
+from shardwright.cli.diff_report import DiffReport
 
 ROOT = Path(__file__).resolve().parents[4]
 """The checkout; generated files exist only there."""
@@ -26,7 +28,14 @@ def generated() -> dict[str, str]:
         "charts/shardwright/files/crd.yaml": definition,
         "docs/api.md": api_reference(),
         "docs/reasons.md": reasons_reference(),
+        "docs/diff.schema.json": _schema(),
     }
+
+
+def _schema() -> str:
+    """Return the JSON Schema of `shardwright diff -o json`."""
+    found = DiffReport.model_json_schema(by_alias=True, mode="serialization")
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

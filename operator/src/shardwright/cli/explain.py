@@ -21,7 +21,7 @@ from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
 from shardwright.cli.decide import add_inputs, complain, decide, tell
 from shardwright.cli.files import InputError
-from shardwright.cli.live import Raw, read_service_and_revision
+from shardwright.cli.live import Raw, namespace_of, read_service_and_revision
 from shardwright.planner.explanation.build import Case, explain, full_explanation
 from shardwright.planner.explanation.document import Explanation, Service, Source
 from shardwright.planner.explanation.recorded import recorded
@@ -43,7 +43,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "plan, 2 bad input.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="a live LLMService")
-    parser.add_argument("-n", "--namespace", default="default", metavar="NS", help="of NAME (%(default)s)")
+    parser.add_argument("-n", "--namespace", metavar="NS", help="of NAME; default: the context's namespace")
     add_inputs(parser, required=False)
     parser.add_argument("--context", metavar="NAME", help="kubeconfig context for NAME and --cluster")
     parser.add_argument("-o", "--output", choices=("text", "json"), help="text, unless --html is given alone")
@@ -73,7 +73,8 @@ def _explanation(args: argparse.Namespace) -> Explanation:
     if args.name is not None:
         if args.nodes or args.cluster or args.gpu:
             raise InputError("--nodes, --cluster and --gpu go with -f: a live object tells what was recorded")
-        return live_explanation(*read_service_and_revision(args.context, args.namespace, args.name))
+        namespace = args.namespace or namespace_of(args.context)
+        return live_explanation(*read_service_and_revision(args.context, namespace, args.name))
     decided = decide(args)
     tell(decided.notes)
     return full_explanation(decided.case(), decided.request)

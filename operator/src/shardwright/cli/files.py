@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import BinaryIO, Final
 
+from shardwright.api.reasons import Reason
+
 LARGEST_BYTES: Final = 128 << 20
 """Of a file. 10 000 pods as `kubectl get -o yaml` prints them take some 60 MB."""
 LONGEST_LINE_BYTES: Final = 1 << 20
@@ -15,7 +17,14 @@ LONGEST_LINE_BYTES: Final = 1 << 20
 
 
 class InputError(ValueError):
-    """A file or an option that cannot be used; the message names it and says what to write instead."""
+    """A file or an option that cannot be used; the message names it and says what to write instead.
+
+    `reason` is what the operator would say in a condition.
+    """
+
+    def __init__(self, message: str, reason: Reason = Reason.INVALID_SPEC) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def read_text(path: str) -> str:
@@ -48,8 +57,10 @@ def name_of(path: str) -> str:
 
 
 def of_file(path: str, error: Exception) -> InputError:
-    """Put a file's name before each line of what is wrong with it."""
-    return InputError("\n".join(f"{name_of(path)}: {line}" for line in str(error).splitlines()))
+    """Put a file's name before each line of what is wrong with it; without a name nothing."""
+    head = f"{name_of(path)}: " if path else ""
+    reason = error.reason if isinstance(error, InputError) else Reason.INVALID_SPEC
+    return InputError("\n".join(f"{head}{line}" for line in str(error).splitlines()), reason)
 
 
 def _opened(path: str, stack: ExitStack) -> BinaryIO:

@@ -11,6 +11,7 @@ from typing import Any
 
 from shardwright.api.llmservice import KIND, LLMService, LLMServiceSpec
 from shardwright.api.parse import InvalidSpec, parse_service
+from shardwright.api.reasons import Reason
 from shardwright.catalog.config import architecture_from_config
 from shardwright.catalog.fields import mapping
 from shardwright.catalog.models import load_models, unknown_model_message, unknown_variant_message
@@ -56,12 +57,24 @@ def read_service(path: str) -> Inputs:
         raise InputError(f"{name_of(path)} holds {len(services)} objects of kind {KIND}: give one")
     config_maps = [o for o in objects if o.get("kind") == "ConfigMap"]
     try:
-        return replace(_with_models(parse_service(services[0]), config_maps), path=path)
-    except (InvalidSpec, InputError) as error:
+        return replace(with_models(parsed(services[0]), config_maps), path=path)
+    except InputError as error:
         raise of_file(path, error) from error
 
 
-def _with_models(service: LLMService, config_maps: Sequence[Raw]) -> Inputs:
+def parsed(raw: Mapping[str, Any]) -> LLMService:
+    """Read an LLMService as the API server would. Raises InputError."""
+    try:
+        return parse_service(raw)
+    except InvalidSpec as error:
+        raise InputError(str(error)) from error
+
+
+def with_models(service: LLMService, config_maps: Sequence[Raw]) -> Inputs:
+    """Look up what is known of a service's checkpoints, the main one's config in a ConfigMap.
+
+    Raises InputError.
+    """
     spec, known = service.spec, load_models()
     notes: list[str] = []
     main = _main_architecture(spec, config_maps, known)
@@ -82,13 +95,15 @@ def _main_architecture(
     given = spec.model.config
     if given is None:
         if spec.model.id not in known:
-            raise InputError(f"spec.model.id: {unknown_model_message(spec.model.id)}")
+            message = f"spec.model.id: {unknown_model_message(spec.model.id)}"
+            raise InputError(message, Reason.UNKNOWN_MODEL)
         return known[spec.model.id]
     name, key = given.config_map_ref.name, given.config_map_ref.key
     found = next((c for c in config_maps if _map(c.get("metadata")).get("name") == name), None)
     if found is None:
         raise InputError(
-            f"spec.model.config.configMapRef: put the ConfigMap {name} into the same file, after a line ---"
+            f"spec.model.config.configMapRef: put the ConfigMap {name} into the same file, after a line ---",
+            Reason.MISSING_CONFIG_MAP,
         )
     where = f"ConfigMap {name}, key {key}"
     content = _map(found.get("data")).get(key)
@@ -100,7 +115,7 @@ def _main_architecture(
         config = mapping(parse_json(content), "config.json")
         return architecture_from_config(spec.model.id, config, given.weight_bytes)
     except ValueError as error:  # DocumentError and CatalogError
-        raise InputError(f"{where}: {error}") from error
+        raise InputError(f"{where}: {error}", Reason.INVALID_MODEL_CONFIG) from error
 
 
 def _map(value: object) -> Mapping[str, object]:

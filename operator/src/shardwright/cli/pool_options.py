@@ -65,6 +65,8 @@ class Nodes:
             if find_product(name) is None:
                 raise InputError(f"{where}: {unknown_product_message(name)}")
         known = [(found.label, gpus, count) for name, gpus, count in shapes if (found := find_product(name))]
+        wanted = {found.label for name in spec.gpu_products or () if (found := find_product(name))}
+        known = [shape for shape in known if not spec.gpu_products or shape[0] in wanted]
         return pool_of_shapes(known, products, bridges_of(spec)), False
 
 

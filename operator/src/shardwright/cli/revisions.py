@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shardwright.api.names import CLI_FIELD_MANAGER, LABEL_REVISION, LABEL_SERVICE
-from shardwright.cli.plan_input import InputError
+from shardwright.cli.files import InputError
 from shardwright.render.approval import PROPOSED, in_force, newest_first
 
 if TYPE_CHECKING:
@@ -131,7 +131,11 @@ def _owned(item: Raw, uid: str) -> bool:
 
 
 def _revision(item: Raw) -> Revision:
-    metadata, data = item["metadata"], item.get("data") or {}
+    from shardwright.cluster.json import loads  # noqa: PLC0415 -- see cli.live
+
+    metadata, held = item["metadata"], item.get("data") or {}
+    # A list leaves a record's data as the bytes that came.
+    data: Raw = held if isinstance(held, Mapping) else loads(held)
     return Revision(
         revision=(metadata.get("labels") or {}).get(LABEL_REVISION, ""),
         number=int(item.get("revision") or 0),

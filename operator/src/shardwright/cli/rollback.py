@@ -9,7 +9,7 @@ from typing import Final
 
 from shardwright.cli import approve, revisions
 from shardwright.cli.approve import BAD_INPUT, DONE
-from shardwright.cli.plan_input import InputError
+from shardwright.cli.files import InputError
 from shardwright.cli.revisions import Live
 
 _DESCRIPTION: Final = (

@@ -188,6 +188,8 @@ def desired_digest(obj: JsonObject) -> bytes:
 
 def project(value: Any, fields: JsonObject) -> Any:  # noqa: ANN401 -- any JSON value
     """Take the part of a live value that a field set names."""
+    if isinstance(value, Raw):
+        value = loads(value)
     if not fields or (len(fields) == 1 and "." in fields):
         return value if not fields else _empty_like(value)
     if isinstance(value, dict):

@@ -9,6 +9,7 @@ from datetime import datetime
 from sys import intern
 from typing import Final, NamedTuple
 
+from msgspec import Raw
 from pydantic import ValidationError
 
 from shardwright.api.defaults import Resolved
@@ -142,6 +143,8 @@ def child_facts(obj: JsonObject, before: ChildFacts | None = None) -> ChildFacts
     KeyError for a part of a ControllerRevision: what is not known of a record is never taken for empty.
     """
     facts = seen_facts(obj["kind"], obj["metadata"])
+    if isinstance(obj.get("data"), Raw):
+        obj = obj | {"data": loads(obj["data"])}
     whole = _whole(obj)
     if whole or "spec" in obj or facts.kind == "ControllerRevision":
         facts = _with_content(facts, obj)

@@ -105,7 +105,8 @@ class _Child(TypedDict, total=False):
     kind: str
     metadata: _Metadata
     spec: Any
-    data: Any
+    data: Raw
+    """Kept as bytes: most events of a record are the echo of our own write, and are not read."""
     revision: int
     automountServiceAccountToken: bool
     status: Any

@@ -20,7 +20,7 @@ from shardwright.cluster.facts import ChildFacts, ChildKey, ServiceEntry, seen_f
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.kinds import BY_KIND, CHILD_KINDS, LLM_SERVICE
 from shardwright.cluster.store import Store
-from shardwright.controller.refusals import Refusals
+from shardwright.controller.refusals import Refusals, is_of_child
 from shardwright.metrics.exposition import Exposition
 
 CENSUS_S: Final = 600.0
@@ -30,7 +30,7 @@ _UNDER_PODS: Final = frozenset({"ControllerRevision", "ServiceAccount", "Deploym
 
 
 class Leaving(Transient):
-    """An object of ours is being deleted, and its name is free only when it is gone."""
+    """An object of ours, or its service, is being deleted: its name is free only when that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ class Applier:
                 outcome.conflicts.append(f"{kind}/{name}")
             except Leaving as error:
                 outcome.retry = error
-            except (Invalid, Forbidden) as error:
-                if error.status == 401:
-                    raise  # a login, not a verdict on the child
+            except ClusterError as error:
+                if not is_of_child(child.key, error):
+                    raise
                 refusal = self.refusals.note(*about, error)
                 outcome.retry = outcome.retry if refusal else error
             self.metrics.applied(kind, "refused")
@@ -273,11 +273,11 @@ class Applier:
         """Make sure that a service stays, before an object without an owner is made its child again.
 
         A deletion that leaves orphans is seen in the children first, and a child that is given back to a
-        service on its way out would be collected with it. Raises Gone.
+        service on its way out would be collected with it. Raises Leaving.
         """
         where = f"metadata.name={entry.key.name}"
         async for found, _ in self.api.list_pages(LLM_SERVICE, entry.key.namespace, fields=where):
             for item in found:
                 if item["metadata"]["uid"] == entry.uid and "deletionTimestamp" not in item["metadata"]:
                     return
-        raise Gone(f"{entry.key} is being deleted and leaves its children")
+        raise Leaving(f"{entry.key} is being deleted and leaves its children")

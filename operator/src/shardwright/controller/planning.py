@@ -14,6 +14,7 @@ from typing import Final
 
 from shardwright.api.defaults import Resolved, resolve
 from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.pool import PoolSpec
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, engine_class
@@ -22,21 +23,21 @@ from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.planner.choice import plan as choose
-from shardwright.planner.load import load_of, replicas_of
+from shardwright.planner.load import replicas_of
 from shardwright.planner.placement import nodes_of
 from shardwright.planner.types import (
     Correction,
     CorrectionKey,
     Decision,
-    LoadKind,
     ModelChoice,
     NoPlan,
     Plan,
     PlanRequest,
 )
-from shardwright.render.approval import newest_first, on_record
+from shardwright.render.approval import newest_first, on_record, replicas_beside, replicas_held
 from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.revision import read_revision
+from shardwright.render.scheduling import pool_of_template
 from shardwright.topology.ledger import Ledger
 from shardwright.topology.pool import pool_key, shape_pool
 from shardwright.topology.types import Allocation, Claim, Pool
@@ -111,6 +112,8 @@ class Planning:
         self.plans = 0
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._eligible: dict[tuple[object, ...], tuple[str, ...]] = {}
+        self._recorded: dict[str, tuple[PoolSpec, PoolSpec]] = {}
+        """By uid of a revision's record: the pool that the spec stated, and that of the record beside it."""
         self._decisions: OrderedDict[tuple[object, ...], tuple[Decision, Plan | None, str]] = OrderedDict()
         """By what they depend on: the decision, the plan without candidates, the revision's hash."""
         self._digests: dict[bytes, str] = {}
@@ -135,23 +138,41 @@ class Planning:
         """Forget the plans of a service that is gone."""
         for known in [k for k in self._cores if k[0] == uid]:
             del self._cores[known]
+        if len(self._recorded) >= _SHARED:
+            self._recorded.clear()
 
-    def pool(self, service: LLMService) -> Pool:
-        """Return the nodes that a service may use, as if all were free."""
-        spec = service.spec.pool
+    def pool(self, spec: PoolSpec) -> Pool:
+        """Return the nodes of a pool, as if all were free."""
         key = pool_key(spec)
         pool = self._pools.get(key)
         if pool is None:
             pool = self._pools[key] = shape_pool(self._store.nodes.values(), self._products, spec)
         return pool
 
-    def eligible(self, service: LLMService, core: Plan) -> tuple[str, ...]:
-        """Return the names of nodes where a replica may run; one shared tuple for equal questions."""
-        key = (pool_key(service.spec.pool), core.inputs_digest, core.product.label, core.pod_resources)
+    def eligible(self, service: LLMService, proposal: Proposal) -> tuple[str, ...]:
+        """Return the names of nodes where a replica of the target may run. There must be a target.
+
+        Equal questions get one shared tuple.
+        """
+        core = proposal.core
+        if core is None:
+            raise ValueError(f"{service.key} has no target to run")
+        spec = service.spec.pool
+        if proposal.record is not None and (proposal.held or proposal.waiting is not None):
+            spec = self._recorded_pool(spec, proposal.record)
+        key = (pool_key(spec), core.inputs_digest, core.product.label, core.pod_resources)
         names = self._eligible.get(key)
         if names is None:
-            names = self._eligible[key] = nodes_of(core, self.pool(service))
+            names = self._eligible[key] = nodes_of(core, self.pool(spec))
         return names
+
+    def _recorded_pool(self, spec: PoolSpec, record: ChildFacts) -> PoolSpec:
+        """Return the pool of a revision that the spec does not lead to: where its pods can be scheduled."""
+        known = self._recorded.get(record.uid)
+        if known is None or known[0] != spec:
+            made = pool_of_template(record.stored().get("template") or {}, spec)
+            known = self._recorded[record.uid] = (spec, made)
+        return known[1]
 
     # What should be.
 
@@ -207,7 +228,7 @@ class Planning:
         problems: tuple[Problem, ...],
     ) -> Proposal:
         """Ask the planner."""
-        pool = self.pool(service)
+        pool = self.pool(service.spec.pool)
         decision, core, target = self._decide(entry, service, models, pool)
         return Proposal(
             generation=entry.generation,
@@ -282,7 +303,7 @@ class Planning:
             service=(entry.key[0], entry.key[1]),
             revision=proposal.target,
             pod=proposal.core.pod_resources,
-            nodes=self.eligible(service, proposal.core),
+            nodes=self.eligible(service, proposal),
             replicas=replicas,
             priority=proposal.priority,
             created_s=entry.created_s,
@@ -312,7 +333,8 @@ def wanted_replicas(
     running = sum(c.replicas for c in ours)
     if proposal.waiting is not None and not proposal.held:
         live = sum(c.replicas for c in ours if c.revision == proposal.target)
-        wanted = _of_another_spec(core, proposal, resolved, max_gpus, live)
+        recorded = proposal.recorded_replicas
+        wanted = replicas_beside(core, resolved, max_gpus, recorded=recorded, live=live)
     else:
         wanted = _for_load(core, proposal, resolved, max_gpus, running)
     if any(problem.reason is Reason.CACHE_NOT_SHAREABLE for problem in proposal.problems):
@@ -324,27 +346,10 @@ def _for_load(core: Plan, proposal: Proposal, resolved: Resolved, max_gpus: int,
     """Return the replicas that the load takes, whatever can be mounted."""
     scale, each = resolved.scale, max(1, core.gpus_per_replica)
     if proposal.held:
-        wanted = replicas_of(core, resolved, max(max_gpus, running * each))
-        if core.speed is not None and core.speed.kind is not LoadKind.NONE and scale.mode != "External":
-            wanted = max(wanted, running)  # what the last load took stays until a generation can be run
-        return min(wanted, max(running, scale.planned_replicas))
+        return replicas_held(core, resolved, max_gpus, running=running)
     if proposal.recorded_replicas and scale.mode != "External":
         return min(max(proposal.recorded_replicas, scale.planned_replicas), max_gpus // each)
     return replicas_of(core, resolved, max_gpus)
-
-
-def _of_another_spec(core: Plan, proposal: Proposal, resolved: Resolved, max_gpus: int, live: int) -> int:
-    """Return the replicas of a target that the spec does not lead to, since it waits or another is pinned.
-
-    Scaling is obeyed. What else the spec says waits with the plan that it leads to: neither its load nor its
-    budget takes a replica from what runs.
-    """
-    each, scale = max(1, core.gpus_per_replica), resolved.scale
-    most = max(max_gpus // each, proposal.recorded_replicas)
-    wanted = replicas_of(core, resolved, most * each)
-    if scale.mode == "External" or core.speed is None or load_of(resolved).kind is LoadKind.NONE:
-        return wanted
-    return min(max(proposal.recorded_replicas or max(wanted, live), scale.planned_replicas), most)
 
 
 def outcome(decision: Decision) -> str:

@@ -87,9 +87,10 @@ class References:
             return known[1]
         try:
             value = int((await self.api.get(PRIORITY_CLASS, None, name)).get("value") or 0)
+            until = now + PRIORITY_FRESH_S
         except (Gone, Forbidden):
-            value = 0
-        self._priorities[name] = (now + PRIORITY_FRESH_S, value)
+            value, until = 0, now + FRESH_S
+        self._priorities[name] = (until, value)
         return value
 
     async def _missing(self, namespace: str, reference: Reference, replicas: int) -> Problem | None:

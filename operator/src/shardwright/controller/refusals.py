@@ -1,8 +1,8 @@
 """What the API server refuses to store, as verdicts that are believed for a while.
 
-Decides what a refused write is told as, when it counts (a right that is missing for a moment is no verdict),
-and when the same is offered again: at once when the object or what we would write has changed, else after a
-while. Never writes, and never decides what else waits for it.
+Decides which errors say something of one child, what they are told as, when they count (a right that is
+missing for a moment is no verdict), and when the same is offered again: at once when the object or what we
+would write has changed, else after a while. Never writes, and never decides what else waits for it.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import Final
 
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
-from shardwright.cluster.errors import Forbidden, Invalid
+from shardwright.cluster.errors import ClusterError, Forbidden, Gone, Invalid, Transient
 from shardwright.cluster.facts import ChildFacts, ChildKey
 from shardwright.diagnose.trouble import over_quota
 
@@ -25,6 +25,11 @@ FORBIDDEN_S: Final = 30.0
 SURE_S: Final = 5.0
 """A 403 counts as a verdict once it has been repeated for so long: an API server that has just started
 answers so while it still reads the roles. A full quota counts at once."""
+BROKEN_S: Final = 30.0
+"""The same for an admission webhook that does not answer."""
+_WEBHOOK: Final = "failed calling webhook"
+"""The API server's words in the 500 that it answers then (k8s.io/apiserver, pkg/util/webhook/error.go)."""
+_LOGIN: Final = 401
 BESIDE: Final = frozenset({"PodDisruptionBudget", "PodMonitor"})
 """Kinds without which a service serves as well: their refusal is told, and makes nothing unready."""
 
@@ -66,14 +71,14 @@ class Refusals:
         child: ChildKey,
         digest: bytes,
         live: ChildFacts | None,
-        error: Invalid | Forbidden,
+        error: ClusterError,
     ) -> Refusal | None:
         """Take a refusal; None while it is too early to believe it, and it is to be tried again soon."""
         now = self.clock()
         held = self._held.setdefault(uid, {})
         known = held.get(child)
         since_s = known.since_s if known is not None else now
-        sure = isinstance(error, Invalid) or over_quota(error.said) is not None or now - since_s >= SURE_S
+        sure = now - since_s >= _doubt_s(error)
         refusal = Refusal(
             problem=verdict(child, error),
             since_s=since_s,
@@ -111,33 +116,42 @@ def _about(digest: bytes, live: ChildFacts | None) -> _About:
     return digest, None if live is None else (live.uid, live.mark, live.edition, live.deleting)
 
 
-def verdict(child: ChildKey, error: Invalid | Forbidden) -> Problem:
+def is_of_child(child: ChildKey, error: ClusterError) -> bool:
+    """Whether an error says something of this child, not of the API server, our login or the namespace."""
+    if isinstance(error, Gone):
+        return child[0] in BESIDE  # its kind is served no more; of a namespace the other kinds tell
+    return _WEBHOOK in error.said or (isinstance(error, Invalid | Forbidden) and error.status != _LOGIN)
+
+
+def _doubt_s(error: ClusterError) -> float:
+    """How long an error has to be repeated to count."""
+    if isinstance(error, Forbidden) and over_quota(error.said) is None:
+        return SURE_S
+    return BROKEN_S if isinstance(error, Transient) else 0.0
+
+
+def verdict(child: ChildKey, error: ClusterError) -> Problem:
     """Say what the API server refused, without the counts of a quota, which others change."""
-    name = f"{child[0]}/{child[2]}"
+    name, said = f"{child[0]}/{child[2]}", error.said[:1000]
     quota = over_quota(error.said)
-    said = error.said[:1000]
-    at = ""
+    reason, at = Reason.WRITE_FORBIDDEN, ""
     if quota is not None:
         reason = Reason.QUOTA_EXCEEDED
-        message = (
-            f"the ResourceQuota {quota[0]} leaves no room for {name} ({quota[1]}): raise it, or delete what "
-            "uses it up"
-        )
+        room = f"the ResourceQuota {quota[0]} leaves no room for {name} ({quota[1]})"
+        message = f"{room}: raise it, or delete what uses it up"
+    elif _WEBHOOK in error.said:
+        message = f"no answer whether {name} may be stored ({said}): mend the admission webhook that is named"
+    elif isinstance(error, Gone):
+        message = f"the API server no longer serves {child[0]} ({said}): install it, or restart the operator"
     elif isinstance(error, Forbidden):
-        reason = Reason.WRITE_FORBIDDEN
-        message = (
-            f"the API server forbids the operator to write {name} ({said}): grant the right, or change the "
-            "policy that is named"
-        )
+        denied = f"the API server forbids the operator to write {name} ({said})"
+        message = f"{denied}: grant the right, or change the policy that is named"
     elif child[0] == "Deployment":
         reason, at = Reason.POD_TEMPLATE_REFUSED, "spec.podTemplate"
         message = f"the API server refuses {name}, which this spec renders: {said}"
     else:
-        reason = Reason.WRITE_FORBIDDEN
-        message = (
-            f"the API server refuses {name} ({said}): change the policy that is named, or delete the object "
-            "so that it is made anew"
-        )
+        denied = f"the API server refuses {name} ({said})"
+        message = f"{denied}: change the policy that is named, or delete the object so that it is made anew"
     if child[0] in BESIDE:
         return Problem(reason=Reason.CHILD_REFUSED, message=message, blocking=False)
     return Problem(reason=reason, field=at, message=message)

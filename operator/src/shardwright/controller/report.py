@@ -231,7 +231,7 @@ class Reporter:
         detail = ""
         if allocation.granted < now.desired:
             ledger = self.planning.ledger
-            nodes = self.planning.eligible(now.service, core)
+            nodes = self.planning.eligible(now.service, now.proposal)
             own = f"{now.entry.key}"
             holders = tuple(Holder(name=who, gpus=gpus) for who, gpus in ledger.holders(nodes) if who != own)
             detail = ledger.obstacle(

@@ -207,7 +207,7 @@ def _helps(now: Situation, planning: Planning, core: Plan, old: list[PodFacts]) 
     for pod in old:
         if pod.node:
             held[pod.node] = held.get(pod.node, Resources()).plus(pod.requests)
-    nodes = set(planning.eligible(now.service, core))
+    nodes = set(planning.eligible(now.service, now.proposal))
     return any(
         core.pod_resources.fits_in(planning.ledger.free(node).plus(given))
         for node, given in held.items()

@@ -12,7 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.planner.load import load_of, replicas_of
+from shardwright.planner.types import LoadKind, Plan
 
 PROPOSED: Final = 0
 """Number of a revision that is on record and was never in force."""
@@ -92,3 +95,31 @@ def rule(spec: LLMServiceSpec, *, leads_to: str, records: Sequence[Record]) -> R
     elif spec.plan_policy != "Manual" and leads_to:
         force = leads_to
     return Ruling(force=force, waits=leads_to if leads_to != force else "", unknown=unknown)
+
+
+def replicas_beside(plan: Plan, resolved: Resolved, max_gpus: int, *, recorded: int, live: int) -> int:
+    """Return the replicas of a revision in force that the spec does not lead to.
+
+    Scaling is obeyed. What else the spec says waits with the plan that it leads to: neither its load nor its
+    budget takes a replica from what runs, nor adds one. `recorded` is how many were wanted of this revision
+    so far, 0 when it was not in force; `live` is how many it has.
+    """
+    each, scale = max(1, plan.gpus_per_replica), resolved.scale
+    most = max(max_gpus // each, recorded)
+    wanted = replicas_of(plan, resolved, most * each)
+    if scale.mode == "External" or plan.speed is None or load_of(resolved).kind is LoadKind.NONE:
+        return wanted
+    return min(max(recorded or max(wanted, live), scale.planned_replicas), most)
+
+
+def replicas_held(plan: Plan, resolved: Resolved, max_gpus: int, *, running: int) -> int:
+    """Return the replicas of what the last spec left running, while this one leads to nothing.
+
+    What the last load took stays until a spec can be run; scaling is obeyed, and nothing is added beyond what
+    `scaling` itself asks for. `running` counts the replicas of all revisions.
+    """
+    each, scale = max(1, plan.gpus_per_replica), resolved.scale
+    wanted = replicas_of(plan, resolved, max(max_gpus, running * each))
+    if plan.speed is not None and plan.speed.kind is not LoadKind.NONE and scale.mode != "External":
+        wanted = max(wanted, running)
+    return min(wanted, max(running, scale.planned_replicas))

@@ -23,7 +23,9 @@ _PLANNED_FLAGS: Final = (
     "--max-num-seqs", "--max-num-batched-tokens", "--gpu-memory-utilization", "--kv-cache-dtype",
 )  # fmt: skip
 """Flags whose change the plan's own phrases say already; the model itself is no flag."""
-_PLANNED_PATHS: Final = ("spec.affinity", ".resources", "spec.topologySpreadConstraints")
+_PLANNED_PATHS: Final = (
+    "spec.affinity", ".resources", "spec.volumes[shm]", ".startupProbe", "[VLLM_ENGINE_READY_TIMEOUT_S]",
+)  # fmt: skip
 """Parts of a pod that follow from the arrangement; told only when the arrangement is the same."""
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
-from shardwright.api.pool import Toleration
+from shardwright.api.pool import PoolSpec, Toleration
 from shardwright.planner.types import Plan
 from shardwright.render.request import JsonObject
 from shardwright.topology.nodes import (
@@ -33,6 +33,12 @@ MOST_NODE_GPUS: Final = 16
 """No server of the product table has more (a2-megagpu: 16 A100)."""
 NO_SPREAD_SKEW: Final = 10_000
 """More pods than a node can hold, so that the constraint never rejects one."""
+
+_LOST: Final[tuple[JsonObject, ...]] = tuple(
+    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOSS_S}
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+)
+"""Tolerations of a node that is lost."""
 
 _LABEL_VALUE = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
 
@@ -137,12 +143,21 @@ def tolerations(spec: LLMServiceSpec, plan: Plan) -> list[JsonObject]:
     theirs = [_toleration(entry) for entry in spec.pool.tolerations or []]
     gpu = _toleration(gpu_toleration(plan.gpu_resource))
     spoken = {entry.get("key") for entry in theirs if entry.get("effect", "NoExecute") == "NoExecute"}
-    lost: list[JsonObject] = [
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOSS_S}
-        for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-        if key not in spoken
-    ]
+    lost = [entry for entry in _LOST if entry["key"] not in spoken]
     return theirs + ([] if gpu in theirs else [gpu]) + lost
+
+
+def pool_of_template(template: JsonObject, pool: PoolSpec) -> PoolSpec:
+    """Return the pool that the pods of a recorded template can be scheduled to, whatever `pool` says."""
+    pod = template.get("spec") or {}
+    tolerated = [entry for entry in pod.get("tolerations") or () if entry not in _LOST]
+    return pool.model_copy(
+        update={
+            "node_selector": pod.get("nodeSelector"),
+            "tolerations": [Toleration.model_validate(entry) for entry in tolerated] or None,
+            "gpu_products": None,  # the plan itself says which one it is for
+        }
+    )
 
 
 def _toleration(entry: Toleration) -> JsonObject:
