@@ -199,9 +199,9 @@ def _no_room(place: PlacementFacts) -> str:
     missing = place.wanted - place.granted
     if place.detail == NO_NODE:
         return (
-            f"{missing} of {place.wanted} replicas have no node: {NO_NODE}. They are placed as soon as one is "
-            "back or added; the plan stays until the spec changes, so change it to have the GPUs planned that "
-            "are there now"
+            f"{missing} of {place.wanted} replicas have no node: {NO_NODE}. They are placed as soon as one "
+            "is back or added; the plan stays until the spec changes, so change it to have the GPUs planned "
+            "that are there now"
         )
     many = place.gpus_per_replica > 1
     size = f"{place.gpus_per_replica} GPUs on one node" if many else "GPU"
