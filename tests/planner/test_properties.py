@@ -84,10 +84,10 @@ def nodes_of(shapes):
     ]  # fmt: skip
 
 
-def ask(model, nodes, spec):
+def ask(model, nodes, spec, **more):
     spec = {**spec, "pool": dict(spec["pool"])}
     pool = build_pool(nodes, [], products(), PoolSpec.model_validate(spec["pool"]))
-    return request(model, pool, **spec)
+    return request(model, pool, **more, **spec)
 
 
 @OFTEN

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from planner.oracles import (
     CAPABILITY,
-    cost,
     legal,
     linked_gpus,
     needed_tokens,
@@ -21,15 +20,21 @@ from planner.oracles import (
     wanted_context,
 )
 from planner.plan_support import A100_40, H100, H200, L4, L40S, LLAMA_70B_FP8, T4, written
+from planner.ranking_oracle import Stated, standing, verdict, winner
 from planner.test_properties import HOSTS, MODELS, PRODUCTS, ask, nodes_of, specs
 from shardwright.planner.choice import plan
-from shardwright.planner.types import GIB, Plan, kv_mark
+from shardwright.planner.types import GIB, Plan
 
 LOST = {"LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "PoolTooSmall"}
 """It fits, and another was chosen."""
-TIE, GAIN = 1.05, 1.3
-"""Costs this close are equal; an arrangement without a measured row must be this much cheaper."""
-UNCOVERED_KV = "FP8 KV cache"
+
+
+def fits_by_its_sentence(candidate):
+    """Whether a candidate fits and was only ranked behind another."""
+    reason, message = candidate.reason.value, candidate.message
+    shorter = reason == "KVTooSmall" and message.startswith("it holds only")
+    unlinked = reason == "BeyondIsland" and "would talk over PCIe" in message
+    return reason in {"Chosen", *LOST} or shorter or unlinked
 
 
 class Case:
@@ -40,12 +45,14 @@ class Case:
         self.decision = plan(asked)
         self.architectures = {m.model_id: m.architecture for m in asked.models}
         self.chosen = next((c for c in self.decision.candidates if c.reason.value == "Chosen"), None)
-        self.priced = self.chosen is not None and "an hour" in self.chosen.message
+        self.fitting = [c for c in self.decision.candidates if fits_by_its_sentence(c)]
+        priced = all(asked.products[c.product].price_per_gpu_hour is not None for c in self.fitting)
+        loaded = asked.spec.workload is not None and asked.spec.workload.concurrency is not None
+        self.stated = Stated(loaded=loaded, asked=loaded, priced=priced)
         self.interconnect = asked.spec.pool.interconnect
         self.policy = (self.interconnect and self.interconnect.policy) or "PreferNVLink"
         self.bridges = (self.interconnect and self.interconnect.bridges) or "None"
         self.replicas = (asked.spec.scaling and asked.spec.scaling.min_replicas) or 1
-        self.counts = {}
         self.percent = asked.engine.default_gpu_memory_utilization_percent
 
     def of(self, label):
@@ -73,30 +80,6 @@ class Case:
         enough = self.hybrid(candidate) or bill.promised_kv_tokens >= self.needs(candidate)
         return enough and bill.largest_model_len >= self.context(candidate)
 
-    def price(self, candidate):
-        """What all replicas that the load takes cost, an hour or in GPUs."""
-        product = self.asked.products[candidate.product]
-        return cost(product, candidate.parallelism.gpus, self.priced) * self.count(candidate)
-
-    def count(self, candidate):
-        """The replicas that the arrangement takes when it stands alone."""
-        key = candidate.arrangement
-        if key not in self.counts:
-            again = self.alone(candidate)
-            self.counts[key] = again.replicas if isinstance(again, Plan) else self.replicas
-        return self.counts[key]
-
-    def judged(self, candidate):
-        return self.price(candidate) * (1.0 if self.covered(candidate) else GAIN)
-
-    def covered(self, candidate):
-        """Whether measured rows cover its memory and its speed."""
-        again = self.alone(candidate)
-        gaps = isinstance(again, Plan) and again.speed is not None and again.speed.gaps
-        split = candidate.parallelism
-        plain = split.pipeline == split.data == 1 and not split.expert and candidate.kv_cache_dtype == "auto"
-        return candidate.estimate.covered and plain and not gaps
-
     def alone(self, candidate):
         """The decision when this arrangement is the only one that is asked for."""
         split = candidate.parallelism
@@ -112,14 +95,19 @@ class Case:
         pool = replace(self.asked.pool, nodes=nodes, excluded=(), fingerprint="alone")
         return plan(replace(self.asked, spec=spec, models=models, pool=pool))
 
-    def named(self, candidate, arrangement, label=None):
-        """The candidate of the same checkpoint that a sentence names."""
-        return next(
-            c
-            for c in self.decision.candidates
-            if f"{c.parallelism}{kv_mark(c.kv_cache_dtype)}" == arrangement
-            and c.product == (label or candidate.product)
-            and c.model_id == candidate.model_id
+    def held(self, candidate):
+        """Replicas that the nodes of its product have GPUs, CPUs, memory, disk and links for."""
+        plan = self.alone(candidate)
+        pod, ranks = plan.pod_resources, plan.parallelism.ranks if plan.within_island else 1
+        return sum(
+            min(
+                gpus // pod.gpus,
+                1000 * cpus // pod.cpu_millis,
+                size * GIB // pod.memory_bytes,
+                space * GIB // pod.ephemeral_bytes,
+            )
+            for gpus, links, (cpus, size, space) in self.of(candidate.product)
+            if links >= ranks
         )
 
 
@@ -169,103 +157,6 @@ def fits(case, candidate):
     again = case.alone(candidate)
     assert isinstance(again, Plan)
     assert again.parallelism == split
-
-
-def costs_more(case, candidate):
-    ours, theirs = case.price(candidate), case.price(case.chosen)
-    here = (candidate.model_id, candidate.product) == (case.chosen.model_id, case.chosen.product)
-    assert not here or candidate.parallelism.gpus <= case.chosen.parallelism.gpus
-    if " where TP" in candidate.message and " on " not in candidate.message.split(" where ")[1]:
-        rival = case.named(candidate, candidate.message.split(" where ")[1].split(" takes ")[0])
-        theirs = case.price(rival)  # the best of its own product, which lost in turn
-    assert ours > theirs
-    assert case.asked.spec.workload or step(case, candidate) <= max(1, step(case, case.chosen))
-    if case.priced:
-        assert f"takes {ours:.2f} an hour" in candidate.message
-        assert f"takes {theirs:.2f} an hour" in candidate.message
-
-
-def larger_than_needed(case, candidate):
-    found = re.search(
-        r"takes (\d+) GPUs? a replica where (\S+(?: FP8-KV)?) takes (\d+)(: .*)?$", candidate.message
-    )
-    if found is None:  # one GPU of another product is enough
-        assert case.chosen.parallelism.gpus == 1 < candidate.parallelism.gpus
-        return
-    smaller = case.named(candidate, found[2])
-    assert int(found[1]) == candidate.parallelism.gpus > smaller.parallelism.gpus == int(found[3])
-    assert isinstance(case.alone(smaller), Plan)
-
-
-def unvalidated(case, candidate):
-    split = candidate.parallelism
-    if "stages are for" in candidate.message:
-        assert split.pipeline > 1
-        assert case.chosen.parallelism.pipeline == 1
-        return
-    assert not case.covered(candidate) or UNCOVERED_KV in candidate.message
-    assert case.price(candidate) * GAIN > case.price(case.chosen)
-
-
-def ranked_lower(case, candidate):
-    """It costs no more than the rule allows, and the sentence names a rule that puts another first."""
-    ours = candidate.parallelism
-    found = re.search(
-        r" (TP\S+?)(?: on (\S+))?(?: on \d+ GPUs?| fits too| has fewer| ranks first|$)", candidate.message
-    )
-    if "at about the same cost" in candidate.message:
-        own = re.search(
-            r"(?:but|cover|cost;) (TP\S+)(?! on)(?: (?:keeps|is|has|leaves|comes)|$)", candidate.message
-        )
-        return ranked_between_products(case, candidate, case.named(candidate, own[1]) if own else case.chosen)
-    rival = case.named(candidate, found[1].rstrip(","))
-    theirs = rival.parallelism
-    assert ours.gpus <= theirs.gpus
-    assert isinstance(case.alone(rival), Plan)
-    if "expert parallelism" in candidate.message:
-        assert ours.expert > theirs.expert
-    elif "powers of two" in candidate.message:
-        assert ours.tensor not in {1, 2, 4, 8, 16}
-        assert theirs.tensor in {1, 2, 4, 8, 16}
-    elif "pipeline stages" in candidate.message:
-        assert ours.pipeline > theirs.pipeline
-        assert ours.gpus == theirs.gpus, "on as many GPUs"
-    else:
-        assert ours.gpus == theirs.gpus
-    return None
-
-
-def ranked_between_products(case, candidate, winner):
-    ours, theirs = candidate.parallelism, winner.parallelism
-    fp8 = UNCOVERED_KV in case.decision.coverage or winner is not case.chosen
-    assert case.price(candidate) <= case.judged(winner) * (GAIN if fp8 else 1.0) * TIE + 1e-9
-    memory = [case.asked.products[c.product].memory_mib for c in (candidate, winner)]
-    if "failure domain" in candidate.message:
-        assert ours.gpus > theirs.gpus
-        return
-    if "targets of the workload's profile" in candidate.message:
-        assert case.alone(candidate).speed.missed
-        assert not case.alone(winner).speed.missed
-        return
-    assert ours.gpus == theirs.gpus
-    if "room for more load" in candidate.message:
-        loads = [case.alone(c).speed.most * case.count(c) for c in (candidate, winner)]
-        assert loads[0] < loads[1]
-        return
-    if "larger GPU" in candidate.message:
-        assert memory[0] > memory[1]
-    elif "comes first by name" in candidate.message:
-        assert memory[0] == memory[1]
-        assert candidate.product > winner.product
-
-
-def step(case, candidate):
-    """Which question it answers: 0 one GPU, 1 ranks in an island (or under Any), 2 stages or unlinked ranks."""
-    split = candidate.parallelism
-    if split.gpus == 1:
-        return 0
-    linked = any(n >= split.ranks for gpus, n, _ in case.of(candidate.product) if gpus >= split.gpus)
-    return 1 if split.pipeline == 1 and (linked or case.policy == "Any") else 2
 
 
 def beyond_island(case, candidate):
@@ -327,52 +218,10 @@ def driver(case, candidate):
     assert not case.of(candidate.product)
 
 
-def chosen(case, candidate):
-    """No other would have won: by the price of all replicas, of those that the pool's nodes hold as well."""
-    loaded = case.asked.spec.workload is not None
-    for other in case.decision.candidates:
-        if other.reason.value not in LOST or case.decision.context_clamped_from is not None:
-            continue
-        late = step(case, other) > 1
-        assert step(case, candidate) < 2 or late or loaded
-        powers = {candidate.parallelism.tensor, other.parallelism.tensor} <= {1, 2, 4, 8, 16}
-        whole = held_share(case, candidate) == 1 and other.reason.value != "PoolTooSmall"
-        if loaded and whole and powers and linked(case, other):
-            assert case.judged(candidate) <= case.judged(other) * (1 + 1e-9)
-        if not loaded and not late and powers:
-            assert case.price(candidate) <= case.price(other) * TIE * GAIN + 1e-9
-
-
-def linked(case, candidate):
-    """Whether its ranks have links, or the policy asks for none."""
-    roomy = [n for gpus, n, _ in case.of(candidate.product) if gpus >= candidate.parallelism.gpus]
-    return case.policy == "Any" or max(roomy) >= candidate.parallelism.ranks
-
-
-def pool_too_small(case, candidate):
-    """The nodes hold a smaller part of its replicas than of the chosen one's."""
-    assert held_share(case, candidate) < 1
-
-
-def held_share(case, candidate):
-    """Part of its replicas that the nodes have GPUs, CPUs, memory and disk for."""
-    pod = case.alone(candidate).pod_resources
-    rooms = [
-        min(
-            gpus // pod.gpus,
-            1000 * cpus // pod.cpu_millis,
-            size * GIB // pod.memory_bytes,
-            space * GIB // pod.ephemeral_bytes,
-        )
-        for gpus, _, (cpus, size, space) in case.of(candidate.product)
-    ]
-    return min(1.0, sum(rooms) / case.count(candidate))
-
-
 CHECKS = {
-    "Chosen": (fits, chosen), "WeightsDoNotFit": (weights_do_not_fit,), "KVTooSmall": (kv_too_small,),
-    "CostsMore": (fits, costs_more), "LargerThanNeeded": (fits, larger_than_needed),
-    "RankedLower": (fits, ranked_lower), "Unvalidated": (fits, unvalidated), "BeyondIsland": (beyond_island,), "PoolTooSmall": (fits, pool_too_small),
+    "Chosen": (fits,), "WeightsDoNotFit": (weights_do_not_fit,), "KVTooSmall": (kv_too_small,),
+    "CostsMore": (fits,), "LargerThanNeeded": (fits,),
+    "RankedLower": (fits,), "Unvalidated": (fits,), "BeyondIsland": (beyond_island,), "PoolTooSmall": (fits,),
     "BeyondNode": (beyond_node,), "NeedsMultiNode": (needs_multi_node,), "OverBudget": (over_budget,),
     "NodeTooSmall": (node_too_small,), "NumberFormatUnsupported": (number_format,), "NotPinned": (not_pinned,),
     "IllegalTensorParallelism": (illegal,), "DriverTooOld": (driver,), "ContextTooLong": (),
@@ -399,7 +248,33 @@ def check(case):
         for rule in CHECKS[reason]:
             rule(case, candidate)
     assert (case.chosen is not None) == isinstance(case.decision, Plan)
+    if case.chosen is not None:
+        ranked(case)
     return Counter(c.reason.value for c in case.decision.candidates)
+
+
+def ranked(case):
+    """The winner wins by the stated order, and each other is told the first rule that puts its rival before it."""
+    found = {
+        c.arrangement: standing(case.alone(c), case.held(c), case.policy, case.stated, case.asked.spec)
+        for c in case.fitting
+    }
+    best = winner(list(found.values()), case.stated)
+    assert found[case.chosen.arrangement] is best
+    for candidate in case.fitting:
+        ours = found[candidate.arrangement]
+        assert (candidate.replicas, candidate.estimate) == (ours.plan.replicas, ours.plan.estimate)
+        if ours is best:
+            continue
+        own = (
+            best
+            if best.same == ours.same
+            else winner([f for f in found.values() if f.same == ours.same], case.stated)
+        )
+        reason, words = verdict(ours, best if ours is own else own, case.stated)
+        wanted = re.escape(words).replace(re.escape("(|)"), r"\(.+\)")
+        assert candidate.reason.value == reason, (candidate.message, words)
+        assert re.fullmatch(wanted, candidate.message), (candidate.message, words)
 
 
 nodes = st.lists(
