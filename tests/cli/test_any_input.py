@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from shardwright.cli.main import main
 from topology.cluster_objects import node, pod
 
-CODES = {"plan": {0, 1, 2, 4}, "explain": {0, 1, 2}, "estimate": {0, 1, 2, 3}}
+CODES = {"plan": {0, 1, 2, 4}, "explain": {0, 1, 2}, "diff": {0, 1, 2, 3}, "estimate": {0, 1, 2, 3}}
 MOST_CPU_S = 5.0
 """Of one run, on a machine that does other things; a few hundredths of a second are usual."""
 CONFIG = {
@@ -70,7 +70,7 @@ SERVICE = {
 CONFIG_MAP = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
-    "metadata": {"name": "cfg"},
+    "metadata": {"name": "cfg", "namespace": "team-a"},
     "data": {"config.json": json.dumps(CONFIG)},
 }
 FOREIGN = pod("busy", "n1", 2, owner="other")
@@ -173,6 +173,8 @@ ROOM = tempfile.TemporaryDirectory()
 
 def check_plan(service, nodes, output="json"):
     paths = written(service), written(nodes)
+    if output == "diff":
+        return run("diff", written(FILES[0]), paths[0], "--nodes", paths[1], "-o", "json")[0]
     if output == "page":
         code, out, err = run("explain", "-f", paths[0], "--nodes", paths[1], "--html", f"{paths[0]}.html")
     else:
@@ -196,6 +198,7 @@ def test_the_valid_inputs_are_valid():
     assert check_plan(both, NODES) == 0
     assert check_plan(both, NODES, "manifests") == 0
     assert check_plan(both, NODES, "page") == 0
+    assert check_plan(both, NODES, "diff") == 0
     assert run("estimate", "--model", "a/b", "--gpu", "H100", "--config", written(CONFIG))[0] == 0
     assert run("estimate", "--batch", written(LINE))[0] == 0
     assert run("estimate", "--batch", written(OWN_LINE))[0] == 1
@@ -214,7 +217,7 @@ def sweep(base):
 def test_each_place_of_a_service_with_each_telling_value():
     for number, service in enumerate(sweep(SERVICE)):
         check_plan(
-            {"kind": "List", "items": [service, CONFIG_MAP]}, NODES, "manifests" if number % 2 else "json"
+            {"kind": "List", "items": [service, CONFIG_MAP]}, NODES, ("json", "manifests", "diff")[number % 3]
         )
 
 
@@ -236,7 +239,7 @@ def test_each_place_of_an_estimate_with_each_telling_value(base):
 
 
 @FUZZ
-@given(mutants(SERVICE), st.sampled_from(["json", "text", "manifests", "page"]))
+@given(mutants(SERVICE), st.sampled_from(["json", "text", "manifests", "page", "diff"]))
 def test_any_value_in_a_service(service, output):
     check_plan({"kind": "List", "items": [service, CONFIG_MAP]}, NODES, output)
 

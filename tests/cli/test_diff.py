@@ -138,6 +138,13 @@ def test_broken_files_are_bad_input(diff):
     assert diff("", [service()], nodes=())[0] == 3  # which GPUs?
 
 
+def test_an_unchanged_spec_that_cannot_run_says_why(diff):
+    unknown = service(model={"id": "team/unknown"})
+    code, out, _ = diff([unknown], [unknown])
+    assert code == 3
+    assert "team/unknown is not in the catalogue" in out
+
+
 @pytest.mark.parametrize("value", [None, 1, "a", [], [1], {}, {"a": [{}]}])
 @pytest.mark.parametrize(
     "place",

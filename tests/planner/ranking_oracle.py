@@ -5,7 +5,7 @@ pool's nodes hold; one GPU and ranks in an island before stages before ranks wit
 speeds are predicted, price decides between all but the last). Degrees that are no power of two step back. Then the price of
 all replicas, 1.3 times for what no measured row covers; where nothing is stated, within 5 % is the same. What is even goes by
 the profile's targets, fewer GPUs, measured rows, the model's own KV format, no expert parallelism, links, fewer stages, room
-for load, the smaller GPU, names. Specs that want the fastest, or to survive the loss of a node, are not covered.
+for load, fewer ranks with own attention, the smaller GPU, names. Specs that want the fastest, or to survive the loss of a node, are not covered.
 """
 
 from dataclasses import dataclass
@@ -94,6 +94,7 @@ class Standing:
             (not self.plan.within_island, "the ranks of {} have links"),
             (split.pipeline, "{} has fewer pipeline stages"),
             (-round(speed.most * self.plan.replicas, 6) if speed else 0.0, "{} has room for more load"),
+            (split.data, "{} has fewer ranks with attention of their own"),
             (gpu.memory_mib, "{} leaves the larger GPU free"),
             ((gpu.label, self.plan.model.model_id), "{} comes first by name"),
         )
@@ -181,7 +182,7 @@ def _later(loser, rival, name, stated):
             "LargerThanNeeded",
             f"it fits, but is split over {gpus(ours.gpus)} where one GPU is enough: {name}",
         )
-    if ours.pipeline > 1:
+    if loser.plan.within_island:
         return "Unvalidated", f"it fits, but stages are for what no NVLink island holds, and {name} holds it"
     links = f"those of {name} have links" if theirs.ranks > 1 else f"{name} needs no link"
     return "BeyondIsland", f"it fits, but its {ours.ranks} ranks would talk over PCIe; {links}"

@@ -3,6 +3,7 @@
 Found by searching models, pools and specs at random; each is judged by the same rules as the random ones.
 """
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,15 +15,18 @@ from shardwright.catalog.models import load_models
 from shardwright.planner.types import Plan
 
 ROOMY = (128, 1024, 4096)
-A10, A10G, A30, A5000, A800 = (
-    "NVIDIA-A10",
-    "NVIDIA-A10G",
-    "NVIDIA-A30",
-    "NVIDIA-RTX-A5000",
-    "NVIDIA-A800-SXM4-80GB",
+A10, A10G, A30, A40, A5000, A800 = (
+    "NVIDIA-A10", "NVIDIA-A10G", "NVIDIA-A30", "NVIDIA-A40", "NVIDIA-RTX-A5000", "NVIDIA-A800-SXM4-80GB",
+)  # fmt: skip
+A100_PCIE, H100_PCIE, H100_NVL = "NVIDIA-A100-PCIE-40GB", "NVIDIA-H100-PCIe", "NVIDIA-H100-NVL"
+H20, H200, H200_NVL, H800, B200 = "NVIDIA-H20", "NVIDIA-H200", "NVIDIA-H200-NVL", "NVIDIA-H800", "NVIDIA-B200"
+GB200, GB300, GH200, L40 = "NVIDIA-GB200", "NVIDIA-GB300", "NVIDIA-GH200-144G-HBM3e", "NVIDIA-L40"
+RTX_3090, RTX_4090, RTX_4090_D = (
+    "NVIDIA-GeForce-RTX-3090",
+    "NVIDIA-GeForce-RTX-4090",
+    "NVIDIA-GeForce-RTX-4090-D",
 )
-A100_PCIE, H100_PCIE, RTX_4090 = "NVIDIA-A100-PCIE-40GB", "NVIDIA-H100-PCIe", "NVIDIA-GeForce-RTX-4090"
-EITHER = {"allowedKVCacheDtypes": ["Auto", "FP8"]}
+EITHER = {"model": {"allowedKVCacheDtypes": ["Auto", "FP8"]}}
 
 
 def in_flight(number):
@@ -33,51 +37,80 @@ def pool(most, **interconnect):
     return {"pool": {"maxGPUs": most, "interconnect": interconnect}}
 
 
+def context(tokens, **more):
+    return {"model": {"maxContextTokens": tokens, **more}}
+
+
+EVEN = "it fits at about the same cost, but "
+UNCOVERED = "but no measured row covers it"
 WORLDS = [
-    ("RankedLower", "keeps the targets of the workload's profile", "Qwen/Qwen2.5-32B-Instruct", [(A800, 4)],
-     {**pool(32), **in_flight(8), "model": {"maxContextTokens": 4096, **EITHER}}),
-    ("RankedLower", "on RTX4090 keeps the targets of the workload's profile", "Qwen/Qwen3-VL-8B-Instruct", [(A10, 4), (RTX_4090, 8)],
-     pool(2, policy="RequireNVLink")),
-    ("RankedLower", "TP1·PP2 is the smaller failure domain", "mistralai/Ministral-3-3B-Instruct-2512", [(A5000, 8)],
+    ("RankedLower", EVEN + "TP4 keeps the targets of the workload's profile", "meta-llama/Llama-2-13b-hf", [(A10, 8)],
+     {**pool(8, policy="Any"), **in_flight(8)}),
+    ("RankedLower", EVEN + "TP1 on H800 keeps the targets of the workload's profile", "Qwen/Qwen3-32B-FP8-Static-PerTensor",
+     [(H20, 4), (H800, 2)], pool(4)),
+    ("RankedLower", EVEN + "TP1·PP2 is the smaller failure domain", "mistralai/Ministral-3-3B-Instruct-2512", [(A5000, 8)],
      {**pool(8), **in_flight(300)}),
-    ("RankedLower", "on H100-PCIe is the smaller failure domain", "google/gemma-2-27b-it", [(H100_PCIE, 1), (H100_PCIE, 7), (A100_80, 8)],
-     {**pool(4), **in_flight(8), "parallelism": {"pipeline": 2}}),
-    ("RankedLower", "has room for more load", "Qwen/Qwen3-4B", [(A10G, 8), (A100_PCIE, 4)],
-     {**pool(1, policy="RequireNVLink"), **in_flight(8), "model": EITHER}),
-    ("RankedLower", "leaves the larger GPU free", "Qwen/Qwen3-32B", [("NVIDIA-GH200-144G-HBM3e", 2), ("NVIDIA-H100-NVL", 4)],
-     {**pool(8), **in_flight(64), "model": {"maxContextTokens": 4096, **EITHER}}),
-    ("RankedLower", "comes first by name", "ibm-granite/granite-3.1-2b-instruct", [("NVIDIA-H800", 8), (H100, 2)], pool(32)),
-    ("RankedLower", "measured rows cover TP1 on A100-80", "Qwen/Qwen3-32B-FP8", [(L40S, 1), (A100_80, 1)], {**pool(8), "model": EITHER}),
-    ("RankedLower", "TP4·PP2 has fewer pipeline stages", "Qwen/Qwen3-235B-A22B-FP8", [(A100_40, 8)],
-     {**pool(16, policy="RequireNVLink"), **in_flight(64)}),
-    ("RankedLower", "nothing predicts that expert parallelism beats TP8 on 8 GPUs", "nvidia/GLM-5.1-NVFP4", [("NVIDIA-B200", 8)], pool(32)),
-    ("Unvalidated", "cheaper than TP1 (13 GPUs for 13 replicas)", "Qwen/Qwen3-VL-30B-A3B-Instruct", [("NVIDIA-GH200-480GB", 8)],
-     {**pool(16), **in_flight(300)}),
-    ("Unvalidated", "FP8 KV cache", "google/gemma-2b", [(RTX_4090, 2)], {**pool(2), **in_flight(300), "model": EITHER}),
-    ("Unvalidated", "no INT8 weights were measured", "RedHatAI/Qwen2.5-7B-Instruct-quantized.w8a8", [(L4, 8)], {**pool(16), **in_flight(64)}),
-    ("Unvalidated", "pipeline parallelism", "nvidia/Llama-3.1-Nemotron-70B-Instruct-HF", [(A100_PCIE, 8), (A6000, 8)],
-     {**pool(32, policy="RequireNVLink"), **in_flight(64)}),
-    ("Unvalidated", "stages are for what no NVLink island holds", LLAMA_70B, [(A100_PCIE, 7), (A100_80, 4)], {**pool(8), **in_flight(64)}),
-    ("BeyondIsland", "those of TP2 on H100 have links", "Qwen/Qwen3-32B-FP8", [("NVIDIA-GB300", 8), (H100, 8)],
+    ("RankedLower", EVEN + "TP2 on H20 is the smaller failure domain", "mistralai/Mistral-Medium-3.5-128B", [(H20, 8), (A100_80, 4)],
+     {**pool(16), **in_flight(8)}),
+    ("RankedLower", EVEN + "measured rows cover TP1 on A100-80", "Qwen/Qwen3-32B-FP8", [(L40S, 1), (A100_80, 1)], {**pool(8), **EITHER}),
+    ("RankedLower", EVEN + "the KV cache of TP1·PP2 on A40 stays in the model's own format", "Qwen/Qwen3-32B-FP8-Static-PerTensor",
+     [(RTX_4090_D, 2), (A40, 2)], {**pool(8), **EITHER}),
+    ("RankedLower", EVEN + "the KV cache of TP1·PP4 stays in the model's own format", "meta-llama/Meta-Llama-3-70B-Instruct", [(L40S, 4)],
+     {**pool(16), **in_flight(1), **EITHER}),
+    ("RankedLower", EVEN + "nothing predicts that expert parallelism beats TP4", "nvidia/GLM-5.2-NVFP4", [(H200, 7)], pool(32)),
+    ("RankedLower", EVEN + "nothing predicts that expert parallelism beats TP8", "nvidia/GLM-5.1-NVFP4", [(B200, 8)], {**pool(32), **in_flight(64)}),
+    ("RankedLower", EVEN + "the ranks of TP4 on A800 have links", "MiniMaxAI/MiniMax-M2.7", [(H200_NVL, 8), (A800, 8)], pool(16, policy="Any")),
+    ("RankedLower", EVEN + "TP2·PP2 has fewer pipeline stages", "stepfun-ai/Step-3.7-Flash-FP8", [(H800, 8)], pool(4)),
+    ("RankedLower", EVEN + "TP2 FP8-KV on GB200 has fewer pipeline stages", "nvidia/Llama-3.1-70B-Instruct-FP8", [(GB200, 2), (GH200, 8)],
+     {**pool(16), **in_flight(64), **EITHER}),
+    ("RankedLower", EVEN + "TP1·DP2·EP has room for more load", "Qwen/Qwen1.5-MoE-A2.7B", [(H200, 8)],
+     {**pool(16), **in_flight(1), "parallelism": {"expert": "Enabled"}}),
+    ("RankedLower", EVEN + "TP1 on RTX3090 has room for more load", "Qwen/Qwen2.5-3B-Instruct", [(RTX_3090, 7), (A10G, 4)],
+     {**pool(8), **in_flight(8)}),
+    ("RankedLower", EVEN + "TP2·DP2·EP has fewer ranks with attention of their own", "stepfun-ai/Step-3.7-Flash-FP8", [(A800, 8)],
+     {**pool(8), "parallelism": {"pipeline": 1}}),
+    ("RankedLower", EVEN + "TP1 on A40 leaves the larger GPU free", "Qwen/Qwen3-8B", [(H800, 4), (A40, 1)], pool(16)),
+    ("RankedLower", EVEN + "TP1 on A100-80 comes first by name", "Qwen/Qwen3-4B-Instruct-2507", [(A100_80, 8), (A800, 1)], pool(4)),
+    ("Unvalidated", UNCOVERED, "MiniMaxAI/MiniMax-M2.5", [(H100_NVL, 4)], {**pool(32, policy="Any"), **in_flight(300)}),
+    ("Unvalidated", UNCOVERED, "mistralai/Mixtral-8x7B-v0.1", [(H100_PCIE, 2)], {**pool(8, bridges="Pairs"), **in_flight(64)}),
+    ("Unvalidated", UNCOVERED, "MiniMaxAI/MiniMax-M2.7", [(H200, 2)], pool(2)),
+    ("Unvalidated", UNCOVERED, "google/gemma-2b", [(RTX_4090, 2)], {**pool(2), **in_flight(300), **EITHER}),
+    ("Unvalidated", "stages are for what no NVLink island holds, and TP8 on H20 holds it", "nvidia/GLM-5.2-NVFP4", [(H20, 8), (GB300, 8)], pool(32)),
+    ("BeyondIsland", "its # ranks would talk over PCIe; TP1·PP4 needs no link", "meta-llama/Meta-Llama-3-70B", [(A40, 2), (A40, 8)],
+     pool(16, bridges="Pairs")),
+    ("BeyondIsland", "its # ranks would talk over PCIe; TP1·PP2 needs no link", "mistralai/Mistral-Small-3.1-24B-Instruct-2503", [(L40, 4)], pool(2)),
+    ("BeyondIsland", "its # ranks would talk over PCIe; TP1 on GB300 needs no link", "meta-llama/Llama-2-7b-hf", [(A10G, 8), (GB300, 2)],
+     {**pool(32), **in_flight(64)}),
+    ("BeyondIsland", "its # ranks would talk over PCIe; those of TP2 on H100 have links", "Qwen/Qwen3-32B-FP8", [(GB300, 8), (H100, 8)],
      {**pool(32), "parallelism": {"tensor": 2}}),
-    ("BeyondIsland", "TP1·PP2 needs no link", "mistralai/Ministral-3-14B-Instruct-2512", [(A30, 4)], pool(8)),
-    ("CostsMore", "an hour for 4 replicas where TP1·PP3 takes", "Qwen/Qwen2.5-32B-Instruct", [(A6000, 4)],
-     {**pool(8), **in_flight(64), "scaling": {"minReplicas": 2}}),
-    ("CostsMore", "where TP1 on L40S takes 2.25 an hour", "google/gemma-2b-it", [(L40S, 8), ("NVIDIA-H200", 8)], pool(4)),
-    ("CostsMore", "GPUs where TP1·PP2 on L40 takes 2 GPUs", "RedHatAI/Llama-3.3-70B-Instruct-fp8-dynamic", [(A30, 8), ("NVIDIA-L40", 4)],
-     {**pool(32), "model": EITHER}),
-    ("LargerThanNeeded", "is split over 2 GPUs where one GPU is enough", "microsoft/Phi-3.5-mini-instruct", [(L4, 7), (A30, 2)],
-     {**pool(32), "model": EITHER}),
-    ("LargerThanNeeded", "32 GPUs for 4 replicas instead of 24 GPUs for 6 replicas", "meta-llama/Meta-Llama-3.1-8B-Instruct", [(A5000, 8)],
-     {**pool(32, policy="Any"), **in_flight(300), "scaling": {"minReplicas": 3}}),
-    ("KVTooSmall", "of 131072 tokens of context; TP1·PP2 holds all", "Qwen/Qwen3-VL-30B-A3B-Instruct", [(H100_PCIE, 2)],
-     {**pool(2), "model": {"maxContextTokens": 131072}}),
-    ("KVTooSmall", "TP1 on H100-PCIe holds all", "meta-llama/Meta-Llama-3.1-8B", [(H100_PCIE, 8), ("NVIDIA-GeForce-RTX-5090", 1)],
-     {**pool(16), "model": {"maxContextTokens": 131072}}),
-    ("KVTooSmall", "of 131072 tokens of context; TP1·PP2 holds ", "Qwen/Qwen3-VL-32B-Instruct", [(A6000, 2)],
-     {**pool(4, bridges="Pairs"), "model": {"maxContextTokens": 131072, **EITHER}}),
-    ("CostsMore", f"takes 15.96 an hour where {LLAMA_70B_FP8} with TP2 on H100 takes", LLAMA_70B, [(H100, 8)],
+    ("PoolTooSmall", "the load takes # replicas of it and the pool's nodes hold #; of TP1·PP7 on A100-40-PCIe they hold all", LLAMA_70B,
+     [(A100_PCIE, 7), (A100_80, 4)], {**pool(8), **in_flight(64)}),
+    ("PoolTooSmall", "the load takes # replicas of it and the pool's nodes hold #; of TP1·PP8 they hold all", "Qwen/Qwen2.5-32B", [(RTX_4090, 8)],
+     {**pool(16), **in_flight(64)}),
+    ("CostsMore", "takes # GPUs for # replicas where TP1 on A100-40 takes # GPUs for # replicas", "microsoft/phi-2", [(A30, 2), (A100_40, 1)],
+     {**pool(32), **in_flight(300)}),
+    ("CostsMore", "takes # GPUs for # replicas where TP1 FP8-KV takes # GPUs", "meta-llama/Meta-Llama-3-8B", [(H800, 4)],
+     {**pool(4), **in_flight(300), **EITHER}),
+    ("CostsMore", "takes # an hour for # replicas where TP1·PP3 takes # an hour for # replicas", "Qwen/Qwen2-7B-Instruct", [(L4, 4)],
+     {**pool(16), **in_flight(300)}),
+    ("CostsMore", "takes # an hour where TP1 on L40S takes # an hour", "google/gemma-2b-it", [(L40S, 8), (H200, 8)], pool(4)),
+    ("CostsMore", f"takes # an hour where {LLAMA_70B_FP8} with TP2 on H100 takes # an hour", LLAMA_70B, [(H100, 8)],
      {**pool(8), "model": {"variants": [{"id": LLAMA_70B_FP8}]}}),
+    ("LargerThanNeeded", "is split over 2 GPUs where one GPU is enough: TP1 on A40", "deepseek-ai/DeepSeek-V2-Lite-Chat", [(A5000, 4), (A40, 1)],
+     pool(16)),
+    ("LargerThanNeeded", "takes 2 GPUs a replica where TP1 takes 1", "kaitchup/Phi-4-AutoRound-GPTQ-4bit", [(GH200, 7)], pool(16)),
+    ("LargerThanNeeded", "takes 4 GPUs a replica where TP1 takes 1: # GPUs instead of # GPUs for # replicas",
+     "mistralai/Mistral-Small-3.1-24B-Instruct-2503", [(GB200, 4)], {**pool(4), **in_flight(64)}),
+    ("LargerThanNeeded", "takes 2 GPUs a replica where TP1 takes 1: # an hour instead of # an hour", "codellama/CodeLlama-34b-hf", [(B200, 8)],
+     {**pool(8), **in_flight(8)}),
+    ("KVTooSmall", "it holds only # of # tokens of context; TP1·PP2 holds all", "Qwen/Qwen3-4B-Instruct-2507", [(A10, 4)],
+     {**pool(16), **context(131072)}),
+    ("KVTooSmall", "it holds only # of # tokens of context; TP1 FP8-KV holds #", "Qwen/QwQ-32B", [(H20, 4)],
+     {**pool(1), **context(131072, allowedKVCacheDtypes=["Auto", "FP8"])}),
+    ("KVTooSmall", "it holds only # of # tokens of context; TP1 on H800 holds #", "RedHatAI/Llama-3.3-70B-Instruct-fp8-dynamic",
+     [(H800, 2), ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", 1)], {**pool(1), **in_flight(1), **context(16384)}),
+    ("KVTooSmall", "it holds only # of # tokens of context; TP1·PP2 on A40 holds all", "mistralai/Ministral-3-14B-Reasoning-2512",
+     [("NVIDIA-RTX-6000-Ada-Generation", 1), (A40, 4)], {**pool(4), **context(131072)}),
 ]  # fmt: skip
 
 
@@ -94,7 +127,8 @@ def test_each_sentence_is_met_and_true(reason, phrase, model, wanted, spec):
     case = case_of(model, wanted, spec)
     check(case)
     told = [c.message for c in case.decision.candidates if c.reason.value == reason]
-    assert any(phrase in message for message in told), told
+    wanted = re.compile(re.escape(phrase).replace(re.escape("#"), r"[\d.]+") + r"($|\W)")
+    assert any(wanted.search(message) for message in told), told
 
 
 def thirds():

@@ -21,7 +21,8 @@ def _service(service: ServiceDiff, told: set[str]) -> list[str]:
     """Return a service's lines; a note that another service had too is not repeated."""
     lines = [f"{service.namespace}/{service.name}: {service.summary}"]
     if service.change == "Unchanged":
-        return lines
+        refused = service.refused
+        return lines if refused is None else [*lines, f"    cannot run ({refused.reason}: {refused.message})"]
     before, after = service.before, service.after
     if before is not None and after is not None and _what_runs(before) != _what_runs(after):
         lines.append(f"    {_running(before)} → {_running(after)}")

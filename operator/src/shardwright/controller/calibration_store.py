@@ -16,7 +16,7 @@ from typing import Final
 from shardwright.api.llmservice import ServiceKey
 from shardwright.cluster.api import Api
 from shardwright.cluster.errors import ClusterError, Gone
-from shardwright.cluster.json import JsonObject
+from shardwright.cluster.json import JsonObject, loads
 from shardwright.cluster.kinds import CONFIG_MAP
 from shardwright.planner.calibration import Comparison, Figure, Measured
 from shardwright.planner.types import Correction, CorrectionKey, Plan
@@ -165,7 +165,7 @@ def _entries(data: Mapping[str, str]) -> dict[CorrectionKey, Correction]:
     found = {}
     for name, text in sorted(data.items()):
         try:
-            raw = json.loads(text)
+            raw = loads(text.encode())
             key = (str(raw["model"]), str(raw["gpu"]), str(raw["engine"]))
             ratios = {part: float(raw[part]) for part in ("ttft", "tpot", "memory") if part in raw}
             if not all(LOWEST <= ratio <= HIGHEST for ratio in ratios.values()):

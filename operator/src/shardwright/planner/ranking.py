@@ -142,8 +142,8 @@ def tie_order(fit: Fit) -> tuple[object, ...]:
     product, split = fit.offer.product, fit.parallelism
     return (
         misses_defaults(fit), fit.gpus, bool(fit.unvalidated), fit.limits.kv_cache_dtype != "auto",
-        split.expert, not fit.within_island, split.pipeline, -round(fit.slack, 6), product.memory_mib,
-        product.label, fit.model.model_id,
+        split.expert, not fit.within_island, split.pipeline, -round(fit.slack, 6), split.data,
+        product.memory_mib, product.label, fit.model.model_id,
     )  # fmt: skip
 
 

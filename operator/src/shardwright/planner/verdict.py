@@ -128,7 +128,7 @@ def _later(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
     if not cost.asked and other.gpus == 1:
         message = f"it fits, but is split over {count(fit.gpus, 'GPU')} where one GPU is enough: {name}"
         return _with(fit, CandidateReason.LARGER_THAN_NEEDED, message)
-    if fit.parallelism.pipeline > 1:
+    if fit.within_island:
         message = f"it fits, but stages are for what no NVLink island holds, and {name} holds it"
         return _with(fit, CandidateReason.UNVALIDATED, message)
     theirs = f"those of {name} have links" if other.parallelism.ranks > 1 else f"{name} needs no link"
@@ -203,6 +203,7 @@ def _even(fit: Fit, other: Fit, name: str) -> Candidate:
         (not fit.within_island, not other.within_island, f"the ranks of {name} have links"),
         (ours.pipeline, theirs.pipeline, f"{name} has fewer pipeline stages"),
         (-round(fit.slack, 6), -round(other.slack, 6), f"{name} has room for more load"),
+        (ours.data, theirs.data, f"{name} has fewer ranks with attention of their own"),
         (*memory, f"{name} leaves the larger GPU free"),
     )
     found = next((phrase for mine, its, phrase in rules if mine > its), f"{name} comes first by name")
