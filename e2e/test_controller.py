@@ -128,6 +128,10 @@ def test_hand_edits_are_repaired(world: World) -> None:
         ),
         "label put back",
     )
+    world.cluster.api.merge(f"{services}/chat", {"spec": {"type": "NodePort"}})
+    wait_until(
+        lambda: world.cluster.api.get(f"{services}/chat")["spec"]["type"] == "ClusterIP", "type put back"
+    )
     budget = f"{CHILDREN['PodDisruptionBudget'].format(world.namespace)}/chat"
     world.cluster.api.merge(budget, {"spec": {"maxUnavailable": None, "minAvailable": 2}})
     wait_until(
@@ -139,6 +143,7 @@ def test_hand_edits_are_repaired(world: World) -> None:
     wait_until(lambda: world.cluster.api.get(f"{services}/chat-engine"), "service made again")
     world.ready("chat")
     world.at_rest()
+    assert world.is_("chat", "Degraded", "False")
 
 
 def owners(world: World) -> set[str]:

@@ -244,7 +244,7 @@ class Names:
     def upsert(self, obj) -> None:
         self.held[obj["metadata"]["namespace"], obj["metadata"]["name"]] = obj["metadata"]["resourceVersion"]
 
-    def remove(self, key) -> None:
+    def remove(self, key, _version) -> None:
         self.held.pop(key, None)
 
     def keys(self):

@@ -176,6 +176,7 @@ DEPLOYMENT = {"f:spec": {"f:replicas": {}, "f:template": {"f:metadata": {"f:labe
     [
         ({"f:spec": {"f:paused": {}}}, ["spec.paused"]),
         ({"f:spec": {"f:replicas": {}}}, []),
+        ({"f:spec": {"f:externalTrafficPolicy": {}}}, []),
         ({"f:metadata": {"f:annotations": {"f:a": {}}}}, []),
         ({"f:spec": {"f:template": {"f:metadata": {"f:annotations": {"f:restartedAt": {}}}}}}, []),
         (

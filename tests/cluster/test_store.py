@@ -65,6 +65,17 @@ def test_an_echo_does_not_bring_back_what_the_watch_has_told_to_be_gone(store):
     assert store.children[KEY].uid == "u2"
 
 
+def test_an_echo_of_a_write_after_the_child_left_the_watch_is_held(store):
+    """As when somebody takes off the label that is watched, and we put it back."""
+    store.set_child(child(5))
+    store.remove_child("Service", ("team", "chat"), "7")
+    echo(store, 6)
+    echo(store, 7)
+    assert KEY not in store.children
+    echo(store, 8)
+    assert store.children[KEY].digest == b"ours"
+
+
 def test_an_echo_of_a_former_object_does_not_hide_the_present_one(store):
     store.set_child(child(5, "u1"))
     store.remove_child("Service", ("team", "chat"))

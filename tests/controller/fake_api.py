@@ -75,13 +75,13 @@ class Fake:
         kind, namespace, name = key
         if kind not in BY_KIND or not hasattr(self, "parts"):
             return
-        ours = _labelled(obj)
+        ours, version = _labelled(obj), obj["metadata"]["resourceVersion"]
         said = json.dumps({"type": sort, "object": obj})
         store = self.parts.store
 
         def later() -> None:
             if sort == "DELETED" or not ours:
-                store.remove_child(kind, (namespace, name))
+                store.remove_child(kind, (namespace, name), version)
                 return
             seen = shapes.event(BY_KIND[kind], said.encode())["object"]
             store.set_child(seen | {"kind": kind})

@@ -23,6 +23,17 @@ _ABSENT: Final = object()
 _IDENTITY: Final = frozenset({"name", "namespace"})
 _HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})
 _QUIET: Final = "spec.template.metadata"
+_DROPPED: Final = frozenset(
+    {
+        "allocateLoadBalancerNodePorts",
+        "externalTrafficPolicy",
+        "healthCheckNodePort",
+        "loadBalancerClass",
+        "nodePort",
+    }
+)
+"""Fields that a Service of our type does not have. When we put the type back, the server drops what another
+type brought, and leaves it in managedFields (kubernetes, pkg/registry/core/service/strategy.go)."""
 _UNKNOWN: Final = "before-first-apply"
 """The server's name for whoever said what is in an object whose managedFields were emptied: the defaults that
 it filled in are among that."""
@@ -84,7 +95,11 @@ def additions(metadata: JsonObject) -> tuple[tuple[str, str], ...]:
         theirs, ours = _fields(entry), _fields(_entry(metadata, FIELD_MANAGER))
         manager = str(entry.get("manager") or "someone")
         beyond = _beyond(theirs.get("f:spec") or {}, ours.get("f:spec") or {}, "spec")
-        found |= {(field, manager) for field in beyond if not field.startswith(_QUIET)}
+        found |= {
+            (field, manager)
+            for field in beyond
+            if not field.startswith(_QUIET) and field.rpartition(".")[2] not in _DROPPED
+        }
     return tuple(sorted(found))
 
 

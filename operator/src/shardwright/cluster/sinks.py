@@ -16,7 +16,7 @@ class ServiceSink:
         """See Sink."""
         self._store.set_service(obj)
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: Key, version: str) -> None:  # noqa: ARG002
         """See Sink."""
         self._store.remove_service(key)
 
@@ -38,9 +38,9 @@ class ChildSink:
         obj["kind"] = self._kind.kind
         self._store.set_child(obj)
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: Key, version: str) -> None:
         """See Sink."""
-        self._store.remove_child(self._kind.kind, key)
+        self._store.remove_child(self._kind.kind, key, version)
 
     def keys(self) -> set[Key]:
         """See Sink."""
@@ -58,7 +58,7 @@ class PodSink:
         """See Sink."""
         self._store.set_pod(obj)
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: Key, version: str) -> None:  # noqa: ARG002
         """See Sink."""
         self._store.remove_pod(key)
 
@@ -78,7 +78,7 @@ class AutoscalerSink:
         """See Sink."""
         self._store.set_autoscaler(obj)
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: Key, version: str) -> None:  # noqa: ARG002
         """See Sink."""
         self._store.remove_autoscaler(key)
 

@@ -80,8 +80,8 @@ class Store:
         self._children_of: defaultdict[ServiceKey, dict[tuple[str, str], ChildFacts]] = defaultdict(dict)
         self._pods_of: defaultdict[ServiceKey, dict[str, PodFacts]] = defaultdict(dict)
         self._node_versions: dict[str, str] = {}
-        self._ended: dict[str, None] = {}
-        """uids of children that went lately."""
+        self._ended: dict[str, str] = {}
+        """By uid: at which version children went lately, or were no longer selected."""
 
     def children_of(self, key: ServiceKey) -> Mapping[tuple[str, str], ChildFacts]:
         """Children labelled with a service, by (kind, name)."""
@@ -237,7 +237,8 @@ class Store:
         The answer to a write may come after the watch has told what became of the child: then it is old, and
         says what we wrote at most. What only a status tells is in no answer, and stays.
         """
-        if after.uid in self._ended:
+        ended = self._ended.get(after.uid)
+        if ended is not None and not (ended and _newer(after.resource_version, ended)):
             return
         before = self.children.get(after.child_key)
         if before is not None and before.uid == after.uid:
@@ -257,12 +258,12 @@ class Store:
             _drop(self._children_of, before.key, (before.kind, before.name))
         self._children_of[after.key][after.kind, after.name] = after
 
-    def remove_child(self, kind: str, key: Key) -> None:
-        """Forget a child."""
+    def remove_child(self, kind: str, key: Key, version: str = "") -> None:
+        """Forget a child that is gone, or no longer selected, at this version."""
         before = self.children.pop((kind, *key), None)
         if before is None:
             return
-        self._ended[before.uid] = None
+        self._ended[before.uid] = version
         if len(self._ended) > _ENDED:
             del self._ended[next(iter(self._ended))]
         _drop(self._children_of, before.key, (before.kind, before.name))

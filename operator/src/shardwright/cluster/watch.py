@@ -40,8 +40,8 @@ class Sink(Protocol):
         """Take an object as it is now; the caller does not use the dict again."""
         ...
 
-    def remove(self, key: tuple[str, str]) -> None:
-        """Forget an object that is gone, or no longer selected."""
+    def remove(self, key: tuple[str, str], version: str) -> None:
+        """Forget an object that is gone, or no longer selected, at this resourceVersion."""
         ...
 
     def keys(self) -> set[tuple[str, str]]:
@@ -142,7 +142,7 @@ class Watch:
             self._beat()
             await asyncio.sleep(0)
         for key in self._sink.keys() - seen:
-            self._sink.remove(key)
+            self._sink.remove(key, version)
         self.lists += 1
         self._version = version
         self._failures = 0
@@ -180,7 +180,7 @@ class Watch:
             return
         self.events += 1
         if event_type == "DELETED":
-            self._sink.remove(key_of(obj))
+            self._sink.remove(key_of(obj), self._version)
         else:
             self._upsert(obj)
 
