@@ -54,10 +54,10 @@ test-cluster: binaries  ## tests on the real control plane
 	@$(BIN)/python -m pytest -q e2e
 
 cluster: $(STAMP)  ## start a local control plane with GPU nodes (NAME=dev)
-	@$(BIN)/python -m harness up --name $(NAME) --pool demo
+	@$(BIN)/python -m harness --name $(NAME) up --pool demo
 
 cluster-down: $(STAMP)  ## stop it
-	@$(BIN)/python -m harness down --name $(NAME)
+	@$(BIN)/python -m harness --name $(NAME) down
 
 bench-scale: $(STAMP)  ## 1000 services on the real API server, as JSON
 	@$(BIN)/python benchmarks/bench_scale.py

@@ -103,7 +103,9 @@ def put_in_force(args: argparse.Namespace, found: Live, chosen: Revision, *, ask
         print(text)
     if _states_elsewhere(args, found, chosen):
         return NOT_DONE
-    if not (args.yes or asked_for) and not _agreed(chosen):
+    if not (args.yes or asked_for) and not _agreed(
+        chosen, "--revision" if hasattr(args, "revision") else "--to"
+    ):
         return NOT_DONE
     _write(args, found, chosen.revision)
     print(f"revision {chosen.revision} of {found.name} is approved: {revisions.line(chosen.revision)}")
@@ -131,10 +133,10 @@ def describe(found: Live, chosen: Revision) -> list[str]:
     return lines
 
 
-def _agreed(chosen: Revision) -> bool:
+def _agreed(chosen: Revision, option: str) -> bool:
     if not sys.stdin.isatty():
         raise InputError(
-            f"there is nobody to ask: name what you were shown (--revision {chosen.revision}), or give --yes"
+            f"there is nobody to ask: name what you were shown ({option} {chosen.revision}), or give --yes"
         )
     print("Put it in force? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -52,6 +52,8 @@ class Recorder:
             self.dropped += 1
             return
         self._last[uid, action] = (reason, note)
+        level = logging.WARNING if warning else logging.INFO
+        _LOG.log(level, "told service=%s action=%s reason=%s note=%s", key, action, reason, note)
         event: JsonObject = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",

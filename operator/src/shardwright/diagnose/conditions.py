@@ -18,6 +18,7 @@ from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFac
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, unschedulable, worst
 from shardwright.diagnose.waiting import reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
+from shardwright.topology.packing import NO_NODE
 
 MAX_MESSAGE = 4096
 MAX_HOLDERS = 3
@@ -195,15 +196,22 @@ def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
 
 
 def _no_room(place: PlacementFacts) -> str:
-    size = f"{place.gpus_per_replica} GPU{'s' if place.gpus_per_replica > 1 else ''} on one node"
     missing = place.wanted - place.granted
+    if place.detail == NO_NODE:
+        return (
+            f"{missing} of {place.wanted} replicas have no node: {NO_NODE}. They are placed as soon as one "
+            "is back or added; the plan stays until the spec changes, so change it to have the GPUs planned "
+            "that are there now"
+        )
+    many = place.gpus_per_replica > 1
+    size = f"{place.gpus_per_replica} GPUs on one node" if many else "GPU"
     message = f"The plan fits the pool, but {missing} of {place.wanted} replicas find no {size} free now"
     if place.holders:
         shown = ", ".join(f"{holder.name} ({holder.gpus} GPUs)" for holder in place.holders[:MAX_HOLDERS])
         more = " and others" if len(place.holders) > MAX_HOLDERS else ""
         message += f"; held by {shown}{more}"
     if place.detail:
-        message += f". {place.detail}"
+        message += f". {place.detail[:1].upper()}{place.detail[1:]}"
     return f"{message}. It is placed as soon as GPUs are freed or nodes are added"
 
 

@@ -5,9 +5,12 @@ tensor parallelism. Never places on a node that the claim does not name.
 """
 
 from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Final
 
 from shardwright.topology.types import Allocation, Claim, Pool, Resources, Slot
 
+NO_NODE: Final = "no node of the plan's kind is usable now"
+"""The obstacle that no other service's GPUs are behind."""
 _LACKING = (
     "{:g} more GPUs (needs {:g})",
     "{:g} more CPUs (needs {:g})",
@@ -85,7 +88,7 @@ def obstacle(claim: Claim, free: Mapping[str, Resources]) -> str:
     """Say in one sentence why no node has room for one more pod of `claim`."""
     rooms = [(name, free[name]) for name in claim.nodes if name in free]
     if not rooms:
-        return "no node of the plan's kind is usable now"
+        return NO_NODE
     with_gpus = [(name, room) for name, room in rooms if room.gpus >= claim.pod.gpus]
     if not with_gpus:
         name, room = max(rooms, key=lambda r: (r[1].gpus, r[0]))
