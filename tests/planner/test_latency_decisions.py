@@ -253,6 +253,10 @@ REFUSED = {
         LLAMA_8B, NODE, {"workload": rate(900), "slo": slo(tpot=12), "pool": {"maxGPUs": 1}},
         Reason.LOAD_TOO_HIGH,
     ),
+    "more load than one card's cache holds": (
+        LLAMA_70B_FP8, ((H100, 1),), {"workload": rate(60, **STARVED), "slo": slo(2000, 60), "pool": {"maxGPUs": 1}},
+        Reason.LOAD_TOO_HIGH,
+    ),
     "too many in flight for a target": (
         LLAMA_8B, NODE, {"workload": {"concurrency": 90}, "slo": slo(tpot=12), "pool": {"maxGPUs": 1}},
         Reason.LOAD_TOO_HIGH,
@@ -270,6 +274,7 @@ def test_what_a_refusal_advises_is_enough(name):
     advice = decision.message.split(": write ", 1)[1].split(";")[0]
     for change in advice.split(", or "):
         found = re.findall(r"(slo\.\w+\.milliseconds|pool\.maxGPUs|scaling\.maxReplicas) (\d+)", change)
+        found += re.findall(r"(model\.allowedKVCacheDtypes) (\[Auto, FP8\])", change)
         assert found, change
         altered = copy.deepcopy(spec)
         for field, number in found:
@@ -277,7 +282,7 @@ def test_what_a_refusal_advises_is_enough(name):
             where = altered
             for parent in parents:
                 where = where.setdefault(parent, {})
-            where[last] = int(number)
+            where[last] = ["Auto", "FP8"] if last == "allowedKVCacheDtypes" else int(number)
         assert isinstance(decide(model, shapes(*pool), **altered), Plan), change
 
 

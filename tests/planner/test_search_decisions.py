@@ -308,3 +308,15 @@ def test_a_search_without_pruning_decides_the_same():
         asked = request(model, shapes(*pool), **copy.deepcopy(spec))
         found, whole = plan(asked), plan(asked, exhaustive=True)
         assert (found.summary, found.limits) == (whole.summary, whole.limits), name
+
+
+def test_a_cache_in_8_bit_that_would_make_it_fit_is_named():
+    spec = {"workload": STARVED, "model": {"maxContextTokens": 8000}, "pool": {"maxGPUs": 1}}
+    found = decide(LLAMA_70B_FP8, shapes((H100, 1)), **spec)
+    assert isinstance(found, NoPlan)
+    assert "With FP8 in model.allowedKVCacheDtypes" in found.message
+    assert isinstance(
+        decide(LLAMA_70B_FP8, shapes((H100, 1)), **{**spec, "model": {**spec["model"], **BOTH}}), Plan
+    )
+    hopeless = decide(LLAMA_70B, shapes((H100, 1)), **spec)
+    assert "allowedKVCacheDtypes" not in hopeless.message

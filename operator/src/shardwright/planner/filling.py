@@ -53,6 +53,7 @@ def fill(
         options(
             question.spec, question.resolved, question.engine,
             gpu=offer.product, concurrency=need.concurrency, kv_dtype=dtype,
+            max_model_len=_wanted(question, model, need),
         )
     )  # fmt: skip
     while steps:
@@ -73,11 +74,20 @@ def fill(
 
 def retry(question: Question, fit: Fit, seqs: int, tokens: int) -> "Trial | None":
     """Try the same arrangement with other batch limits; None when its KV cache is then too small."""
-    limits = replace(fit.limits, max_num_seqs=seqs, max_num_batched_tokens=tokens)
+    limits = replace(
+        fit.limits, max_model_len=_wanted(question, fit.model, fit.demand), max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+    )  # fmt: skip
     trial = Trial(
         question, fit.model, fit.offer, fit.parallelism, fit.memory_mib, fit.demand, limits
     )  # fmt: skip
     return None if trial.short_tokens() else trial
+
+
+def _wanted(question: Question, model: ModelChoice, need: Demand) -> int:
+    """Return the length that must fit: what was asked for, else the longest request of the workload."""
+    longest = model.architecture.max_position_embeddings
+    return min(longest, question.resolved.max_context_tokens or need.floor_tokens)
 
 
 def _of_length(limits: EngineLimits, length: int) -> EngineLimits:
@@ -114,9 +124,8 @@ class Trial:
         longest = model.architecture.max_position_embeddings
         self.memory_mib = memory_mib
         self.demand = need.capped(min(longest, question.resolved.max_context_tokens or longest))
-        self.want = min(longest, question.resolved.max_context_tokens or need.floor_tokens)
-        """The length that must fit: what was asked for, else the longest request of the workload."""
-        self.limits = _of_length(limits, self.want)
+        self.want = limits.max_model_len
+        self.limits = limits
         self.estimate = self._estimate(self.want)
 
     def _estimate(self, length: int) -> MemoryEstimate:

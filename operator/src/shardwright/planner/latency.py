@@ -162,6 +162,8 @@ class _Judge:
 
     def _kept(self, stated: Border, full: Border) -> tuple[Targets, Border]:
         """Return the targets that a lone request keeps, and the highest rate within them."""
+        if self._wanted <= self._stated:
+            return self._of(self._stated), stated
         alone = dict(self._replica.alone(self._targets).over(self._targets))
         fields = self._stated | {FIELD_OF[limit] for limit, over in alone.items() if over <= 1}
         if fields == self._stated:

@@ -62,12 +62,13 @@ def options(
     gpu: GPUProduct,
     concurrency: int,
     kv_dtype: str,
+    max_model_len: int,
 ) -> Iterator[EngineLimits]:
-    """Yield limits to try, best first, without a length (0). A pinned value of spec.engine stays."""
+    """Yield limits to try, best first. A pinned value of spec.engine stays."""
     percent = utilization_percent(spec, engine)
     for seqs, tokens in _batch_options(resolved, gpu, concurrency):
         yield EngineLimits(
-            max_model_len=0,
+            max_model_len=max_model_len,
             max_num_seqs=seqs,
             max_num_batched_tokens=tokens,
             gpu_memory_utilization_percent=percent,

@@ -14,7 +14,7 @@ from shardwright.planner.candidates import Survey
 from shardwright.planner.demand import service_concurrency
 from shardwright.planner.legality import LARGEST_TENSOR, illegality, quantization_mismatch, tensor_degrees
 from shardwright.planner.question import MISSED, Question, count
-from shardwright.planner.shortfall import too_slow
+from shardwright.planner.shortfall import boldness, narrow_cache, too_slow
 from shardwright.planner.trial import judge_group
 from shardwright.planner.types import Candidate, ModelChoice, NoPlan, Parallelism
 from shardwright.topology.types import ExcludedNode, Exclusion, Pool
@@ -203,7 +203,7 @@ def _binding(
     if missed := [c for c in candidates if c.reason in MISSED]:
         return too_slow(question, surveys, missed, by_reason.get(CandidateReason.OVER_BUDGET, []))
     if over := by_reason.get(CandidateReason.OVER_BUDGET):
-        least = min(over, key=lambda c: (c.parallelism.pipeline, c.gpus_short, c.arrangement))
+        least = min(over, key=lambda c: (*boldness(c.parallelism), c.gpus_short, c.arrangement))
         fewer = f", or {_fewer_replicas(question)}" if question.replicas > 1 else ""
         return Reason.GPU_BUDGET_TOO_SMALL, (
             f"{count(least.gpus_short, 'GPU')} short: {least.arrangement}: {least.message}; write "
@@ -220,15 +220,21 @@ def _binding(
         return _more_replicas(question, spread)
     memory = [c for c in candidates if c.reason in _MEMORY]
     closest = min(memory, key=lambda c: (c.gib_short, c.parallelism.gpus, c.arrangement), default=None)
+    narrow = _narrow(question, surveys, by_reason.get(CandidateReason.KV_TOO_SMALL, []))
     groups = [s.group for s in surveys if s.group is not None]
     if groups:
         smallest = min(groups, key=lambda c: (c.parallelism.gpus, c.arrangement))
         nearest = f". Closest in one node is {closest.arrangement}: {closest.message}" if closest else ""
-        return Reason.NEEDS_MULTI_NODE, f"{smallest.model_id}: {smallest.message}{nearest}"
+        narrow = _narrow(question, surveys, by_reason.get(CandidateReason.KV_TOO_SMALL, []))
+        return (
+            Reason.NEEDS_MULTI_NODE,
+            f"{smallest.model_id}: {smallest.message}{nearest}{narrow and '.' + narrow}",
+        )
     if closest is not None:
+        starved = by_reason.get(CandidateReason.KV_TOO_SMALL, [])
         return Reason.DOES_NOT_FIT, (
-            f"closest is {closest.arrangement}: {closest.message}."
-            f"{_would_fit(question, surveys)} {_remedies(question, closest)} would help"
+            f"closest is {closest.arrangement}: {closest.message}.{_would_fit(question, surveys)}"
+            f"{_narrow(question, surveys, starved)} {_remedies(question, closest)} would help"
         )
     return _not_tried(question, candidates, by_reason)
 
@@ -290,14 +296,21 @@ def _more_replicas(question: Question, spread: Sequence[Candidate]) -> tuple[Rea
     )
 
 
+def _narrow(question: Question, surveys: Sequence[Survey], starved: Sequence[Candidate]) -> str:
+    """Say what an FP8 KV cache would make fit, if anything."""
+    fit = narrow_cache(question, surveys, starved)
+    if fit is None:
+        return ""
+    where = f"{fit.model.model_id} {fit.parallelism} on {fit.offer.product.short_name}"
+    return f" With FP8 in model.allowedKVCacheDtypes {where} fits."
+
+
 def _remedies(question: Question, closest: Candidate) -> str:
     """Name what would make the closest arrangement fit."""
     found = []
     if closest.reason is CandidateReason.KV_TOO_SMALL:
         asked = question.resolved.max_context_tokens is not None
         found.append("a shorter model.maxContextTokens" if asked else "shorter requests in spec.workload")
-        if "FP8" not in question.resolved.kv_cache_dtypes:
-            found.append("FP8 in model.allowedKVCacheDtypes")
     found += ["a quantised checkpoint in model.variants", "larger GPUs"]
     text = f"{', '.join(found[:-1])} or {found[-1]}"
     return text[0].upper() + text[1:]

@@ -11,8 +11,8 @@ from shardwright.api.reasons import CandidateReason, Reason
 from shardwright.planner.candidates import Survey
 from shardwright.planner.latency import least_replicas
 from shardwright.planner.question import Fit, Question, count
-from shardwright.planner.trial import judge
-from shardwright.planner.types import Candidate
+from shardwright.planner.trial import dtypes, judge
+from shardwright.planner.types import Candidate, Parallelism
 
 _MOST_GPUS = 4096
 """The largest budget that advice names."""
@@ -26,8 +26,10 @@ def too_slow(
     if loaded:
         closest = min(
             loaded,
-            key=lambda c: (c.parallelism.pipeline, c.replicas_needed * c.parallelism.gpus, c.arrangement),
-        )
+            key=lambda c: (
+                *boldness(c.parallelism), c.replicas_needed * c.parallelism.gpus, c.arrangement,
+            ),
+        )  # fmt: skip
         reason = Reason.LOAD_TOO_HIGH
     else:
         closest = min(missed, key=lambda c: (c.overshoot, c.parallelism.gpus, c.arrangement))
@@ -37,10 +39,15 @@ def too_slow(
     return reason, f"closest is {closest.arrangement}: {closest.message}{advice}{_hints(closest, changes)}"
 
 
+def boldness(split: Parallelism) -> tuple[int, int, bool]:
+    """Return what orders arrangements by how little of them was ever measured, the plain ones first."""
+    return split.pipeline, split.data, split.expert
+
+
 def _changes(
     question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate], closest: Candidate
 ) -> Iterator[str]:
-    """Yield what would do: a larger budget for the fewest GPUs, then relaxed targets."""
+    """Yield what would do: a larger budget for the fewest GPUs, an FP8 KV cache, then relaxed targets."""
     found = _larger_budget(question, surveys, tried)
     if found is not None:
         fit, replicas = found
@@ -52,6 +59,9 @@ def _changes(
             writes.append(f"scaling.maxReplicas {replicas}")
         where = f"{fit.parallelism} on {fit.offer.product.short_name}"
         yield f"{' and '.join(writes)} ({count(replicas, 'replica')} of {where})"
+    narrow = narrow_cache(question, surveys, tried)
+    if narrow is not None:
+        yield f"model.allowedKVCacheDtypes [Auto, FP8] ({narrow.name} on {narrow.offer.product.short_name})"
     relaxed = [c for c in tried if c.relaxed]
     if relaxed:
         nearest = closest if closest.relaxed else min(relaxed, key=lambda c: (c.overshoot, c.arrangement))
@@ -74,7 +84,7 @@ def _larger_budget(
     for candidate in tried:
         for one in surveys:
             if (one.model.model_id, one.offer.product.label) == (candidate.model_id, candidate.product):
-                fit = judge(free, one.model, one.offer, candidate.parallelism)
+                fit = judge(free, one.model, one.offer, candidate.parallelism, candidate.kv_cache_dtype)
                 if isinstance(fit, Fit):
                     fits.append(fit)
     sized = [(fit, least_replicas(free, fit)) for fit in fits]
@@ -83,6 +93,21 @@ def _larger_budget(
         key=lambda s: (s[0].step >= 2, s[0].gpus * s[1], s[0].gpus, s[0].offer.product.label),
         default=None,
     )
+
+
+def narrow_cache(question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate]) -> Fit | None:
+    """Return what would keep everything with the fewest GPUs if an FP8 KV cache were allowed."""
+    if "FP8" in question.resolved.kv_cache_dtypes:
+        return None
+    allowed = replace(question, resolved=replace(question.resolved, kv_cache_dtypes=("Auto", "FP8")))
+    fits = []
+    for candidate in tried:
+        for one in surveys:
+            same = (one.model.model_id, one.offer.product.label) == (candidate.model_id, candidate.product)
+            if same and "fp8" in dtypes(allowed, one.offer):
+                fits.append(judge(allowed, one.model, one.offer, candidate.parallelism, "fp8"))
+    whole = [fit for fit in fits if isinstance(fit, Fit) and not fit.clamped]
+    return min(whole, key=lambda f: (f.step, f.gpus * f.replicas, f.offer.product.label), default=None)
 
 
 def _hints(closest: Candidate, changes: Sequence[str]) -> str:

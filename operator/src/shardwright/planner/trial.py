@@ -194,13 +194,14 @@ def _miss_text(question: Question, fit: Fit, miss: Miss) -> str:
             figure, target, what = seen.itl_ms, targets.itl, "slo.itl"
         case Limit.SLOTS:
             load = load_of(question.resolved)
-            allowed = count(most_replicas(question, fit.gpus), "replica")
+            most = most_replicas(question, fit.gpus)
+            allowed = f"{count(most, 'replica')} {'is' if most == 1 else 'are'} allowed"
             if not miss.replicas:
                 return f"not even one of the {load.total:.0f} {load.unit} keeps the stated targets"
             return (
                 f"one replica takes {miss.per_replica:.0f} {load.unit} within what is stated, so that "
                 f"{load.total:.0f} take {count(miss.replicas, 'replica')} "
-                f"({count(miss.replicas * fit.gpus, 'GPU')}), and {allowed} are allowed"
+                f"({count(miss.replicas * fit.gpus, 'GPU')}), and {allowed}"
             )
     return (
         f"a lone request is predicted at {figure:.0f} ms (P{target.percentile}), and {what} allows "

@@ -116,6 +116,8 @@ class _Ladder:
             usual = (seqs, tokens) == (limits.max_num_seqs, limits.max_num_batched_tokens)
             if usual or not self._fit.demand.concurrency <= seqs <= tokens:
                 continue
+            if same_speed and not exhaustive and not self._may_save(seqs):
+                continue
             trial = retry(self._question, self._fit, seqs, tokens)
             if trial is None or (same_speed and not exhaustive and not self._may_save(_slots_of(trial))):
                 continue

@@ -35,6 +35,12 @@ class Engine:
     """Behind a running request, on average over its life."""
     work_ms: float
     """What one prompt takes from the others: of one pipeline stage."""
+    alone_ms: float
+    """To the first token when nothing else runs."""
+    chunk_ms: float
+    """Of one chunk of the prompt."""
+    steps_waited: float
+    """Decode steps of others that a prompt waits for: half of one, and one for each further chunk."""
     ttft_ratio: float
     """Measured over predicted; `Running` has it in its totals, not in their parts."""
     tpot_ratio: float
@@ -81,6 +87,9 @@ def engine_of(request: PerformanceRequest, speed: Speed) -> Engine:
         closed=request.concurrency is not None,
         context_tokens=request.input_tokens + request.output_tokens / 2,
         work_ms=prompt.gpu_ms / speed.pipeline,
+        alone_ms=speed.request_ms + prompt.total_ms + speed.launch_ms + speed.sequence_ms,
+        chunk_ms=prompt.total_ms / prompt.chunks,
+        steps_waited=0.5 + prompt.chunks - 1,
         ttft_ratio=request.ttft_ratio,
         tpot_ratio=request.tpot_ratio,
     )
@@ -115,8 +124,8 @@ def run(engine: Engine, running: float, rate_per_ms: float | None = None) -> Run
     work = engine.work_ms
     interference = speed.interference_share * others * work / engine.output_tokens
     step_ms = step.total_ms
-    waiting = busy * step_ms * (0.5 + engine.prompt.chunks - 1)
-    own = speed.request_ms + engine.prompt.total_ms + waiting + speed.launch_ms + speed.sequence_ms
+    waiting = busy * step_ms * engine.steps_waited
+    own = engine.alone_ms + waiting
     tpot = (step_ms + interference) * engine.tpot_ratio
     first = engine.ttft_ratio
     if engine.closed:
@@ -131,13 +140,17 @@ def run(engine: Engine, running: float, rate_per_ms: float | None = None) -> Run
 
 def longest_step_ms(engine: Engine, at: Running) -> float:
     """Return ms of a step that holds one whole prefill chunk: the longest pause between two tokens."""
-    chunk_ms = engine.prompt.total_ms / engine.prompt.chunks
-    return at.step.total_ms * engine.tpot_ratio + chunk_ms * engine.ttft_ratio
+    return at.step.total_ms * engine.tpot_ratio + engine.chunk_ms * engine.ttft_ratio
 
 
-def settle(engine: Engine, concurrency: float | None, rate_per_s: float | None) -> Settled:
-    """Return the state under a load, of which exactly one is given, as the engine is closed or open."""
-    full = run(engine, engine.slots)
+def settle(
+    engine: Engine, concurrency: float | None, rate_per_s: float | None, full: Running | None = None
+) -> Settled:
+    """Return the state under a load, of which exactly one is given, as the engine is closed or open.
+
+    `full`: the state with all slots in use, where it is known.
+    """
+    full = full or run(engine, engine.slots)
     if concurrency is not None:
         if concurrency <= engine.slots:
             at = run(engine, concurrency)

@@ -101,7 +101,7 @@ class HighestRate:
 class Replica:
     """One arrangement, prepared for many questions about its load. The request's own load is not used."""
 
-    __slots__ = ("_closed", "_longer", "_open", "_request")
+    __slots__ = ("_closed", "_full", "_idle", "_longer", "_open", "_request")
 
     _closed: Engine | None
 
@@ -111,6 +111,7 @@ class Replica:
         engine = engine_of(request, speed(request, constants or load_performance_constants()))
         self._open = engine if not engine.closed else replace(engine, closed=False)
         self._closed = engine if engine.closed else None
+        self._full, self._idle = run(self._open, self._open.slots), run(self._open, 0.0)
         self._longer: dict[float, float] = {}
 
     @property
@@ -131,11 +132,10 @@ class Replica:
         prompt of `p95_input_tokens` x margin, whichever is longer.
         """
         engine, extra = self._open, self._longer_prompt_ms(targets)
-        full = run(engine, engine.slots)
-        broken, over = _worst(engine, full, targets, extra)
+        broken, over = _worst(engine, self._full, targets, extra)
         if over <= 1:
-            return Border(full.rate_per_ms * MS * (1 - 1e-9), Limit.SLOTS)
-        alone, least = _worst(engine, run(engine, 0.0), targets, extra)
+            return Border(self._full.rate_per_ms * MS * (1 - 1e-9), Limit.SLOTS)
+        alone, least = _worst(engine, self._idle, targets, extra)
         if least > 1:
             return Border(0.0, alone)
         at, limit = self._bisect(targets, extra, (least, over), broken)
@@ -143,7 +143,7 @@ class Replica:
 
     def alone(self, targets: Targets) -> Figures:
         """Return what is held against the targets when nothing else runs."""
-        return _figures(self._open, run(self._open, 0.0), targets, self._longer_prompt_ms(targets))
+        return _figures(self._open, self._idle, targets, self._longer_prompt_ms(targets))
 
     def _bisect(
         self, targets: Targets, extra_ms: float, ends: tuple[float, float], broken: Limit
@@ -154,7 +154,7 @@ class Replica:
         """
         engine, step = self._open, self._open.slots / GRID
         low, high, below, above = 0, GRID, ends[0] - 1, ends[1] - 1
-        at, limit, side = run(engine, 0.0), broken, 0
+        at, limit, side = self._idle, broken, 0
         while high - low > 1:
             share = -below / (above - below) if 0 < above < inf else 0.5
             middle = min(high - 1, max(low + 1, low + round((high - low) * share)))
@@ -193,8 +193,9 @@ class Replica:
 
         Exactly one load is given, above 0. TTFT is infinite where more arrives than is served.
         """
-        engine = self._open if concurrency is None else self._loop()
-        state = settle(engine, concurrency, rate_per_s)
+        loop = concurrency is not None
+        engine = self._loop() if loop else self._open
+        state = settle(engine, concurrency, rate_per_s, None if loop else self._full)
         extra = self._longer_prompt_ms(targets)
         return state.at.running, _figures(engine, state.at, targets, extra, state.slots_ms)
 
