@@ -76,6 +76,21 @@ def test_after_an_upgrade_neither_scale_nor_a_bound_moves_a_pod(world: World, tm
     world.operator.start()
 
 
+def test_a_scale_above_the_budget_is_told_until_it_is_taken_back(world: World) -> None:
+    world.add_node("a", gpus=8)
+    world.apply(external(world, "chat", 1, max_gpus=2))
+    world.ready("chat")
+    world.cluster.kubectl("-n", world.namespace, "scale", "llmservice/chat", "--replicas=5")
+    told = world.until("chat", "Placed", "False", "GPUBudgetTooSmall")["message"]
+    assert "spec.replicas asks for 5 replicas of 1 GPU each, and pool.maxGPUs is 2" in told
+    wait_until(lambda: len(uids(world)) == 2, "what the budget holds")
+    assert "GPUBudgetTooSmall" in world.cluster.kubectl("-n", world.namespace, "get", "lsvc", "chat")
+    described = world.cluster.kubectl("-n", world.namespace, "describe", "lsvc", "chat")
+    assert "Placed=False: spec.replicas asks for 5 replicas" in described
+    world.cluster.kubectl("-n", world.namespace, "scale", "llmservice/chat", "--replicas=2")
+    world.ready("chat")
+
+
 def test_scale_to_zero_and_back(world: World) -> None:
     world.add_node("a")
     world.apply(external(world, "chat", 2))

@@ -99,6 +99,15 @@ def one(out):
     return found
 
 
+def test_a_count_that_the_budget_cuts_is_noted(diff):
+    one_replica, eight, twenty = (service(scaling={"mode": "External"}, replicas=n) for n in (1, 8, 20))
+    words = "spec.replicas asks for 20 replicas of 1 GPU each, and pool.maxGPUs is 8"
+    for new, told in ((eight, False), (twenty, True)):
+        found = one(diff([one_replica], [new], "-o", "json")[1])
+        assert found["after"]["replicas"] == 8
+        assert any(words in note for note in found["notes"]) is told
+
+
 @pytest.mark.parametrize(
     ("new", "options", "expected"),
     [

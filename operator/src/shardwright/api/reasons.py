@@ -242,7 +242,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "would fit."
         ),
         Reason.GPU_BUDGET_TOO_SMALL: (
-            "The model fits the pool but not pool.maxGPUs; raise it to what the message says."
+            "pool.maxGPUs holds fewer GPUs than one replica needs, or than the replicas that are asked for; "
+            "raise it to what the message says, or ask for fewer."
         ),
         Reason.NODE_RESOURCES_TOO_SMALL: (
             "The GPUs suffice, but the nodes lack CPU, memory or ephemeral storage for the pod; use larger "

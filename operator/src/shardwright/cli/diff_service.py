@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMService
 from shardwright.api.reasons import Reason
 from shardwright.cli.decide import decide_service
@@ -17,6 +18,7 @@ from shardwright.cli.diff_report import Refusal, ServiceDiff
 from shardwright.cli.files import InputError
 from shardwright.cli.plan_input import with_models
 from shardwright.cli.pool_options import Nodes
+from shardwright.diagnose.budget import cut_by_budget
 from shardwright.planner.types import NoPlan
 from shardwright.render.approval import in_force
 from shardwright.render.difference import Outline, Pods, arrangement, phrases, pods_phrase, template_changes
@@ -81,7 +83,23 @@ def compare(
     found = forecast(records, service.spec, leads_to, replicas=count)
     if found.unknown:
         _refuse_unknown(this, service, records)
+    _note_cut(this, service, found)
     return _report(this, service, found)
+
+
+def _note_cut(this: Comparison, service: LLMService, found: Forecast) -> None:
+    """Note that `pool.maxGPUs` leaves fewer replicas than are asked for."""
+    plan = found.after.plan if found.after is not None else None
+    if plan is None:
+        return
+    cut = cut_by_budget(
+        service.spec,
+        resolve(service.spec),
+        gpus_per_replica=plan.gpus_per_replica,
+        run=found.replicas_after,
+    )
+    if cut is not None:
+        this.notes.append(cut.sentence)
 
 
 def _leads_to(this: Comparison, service: LLMService, new: Document, nodes: Nodes) -> Revision | None:

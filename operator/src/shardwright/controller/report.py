@@ -23,6 +23,7 @@ from shardwright.controller.apply import Outcome
 from shardwright.controller.awaiting import waiting_facts
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
+from shardwright.diagnose.budget import cut_by_budget
 from shardwright.diagnose.events import events
 from shardwright.diagnose.facts import (
     ForeignEdit,
@@ -151,6 +152,8 @@ class Reporter:
         proposal, waiting = now.proposal, self._waiting(now)
         core = proposal.core if waiting is None or proposal.waiting is None else proposal.waiting.core
         in_force = work.target is not None
+        placement = self._placement(now)
+        cut = placement is not None and placement.cut is not None
         return ServiceFacts(
             namespace=now.entry.key.namespace,
             name=now.entry.key.name,
@@ -174,11 +177,12 @@ class Reporter:
             plan=self._plan(now),
             target_revision="" if proposal.held else now.target,
             waiting=waiting,
-            needed_replicas=max(now.desired, resolved.scale.planned_replicas),
+            # What the spec's own budget leaves out is no promise.
+            needed_replicas=now.desired if cut else max(now.desired, resolved.scale.planned_replicas),
             desired_replicas=now.desired
             if in_force or now.proposal.core
             else resolved.scale.planned_replicas,
-            placement=self._placement(now),
+            placement=placement,
             workloads=self._workloads(now, work),
             metrics=self.engine_metrics(now.entry, now.target),
         )
@@ -243,6 +247,12 @@ class Reporter:
             gpus_per_replica=core.gpus_per_replica,
             holders=holders,
             detail=detail,
+            cut=cut_by_budget(
+                now.service.spec,
+                now.entry.resolved or resolve(now.service.spec),
+                gpus_per_replica=core.gpus_per_replica,
+                run=now.desired,
+            ),
         )
 
     def _workloads(self, now: Situation, work: Work) -> tuple[WorkloadFacts, ...]:

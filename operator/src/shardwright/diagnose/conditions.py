@@ -188,10 +188,13 @@ def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
         return _Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message="No place was asked for yet")
     if place.granted < place.wanted:
         reason = Reason.PARTIALLY_PLACED if place.granted else Reason.NO_ROOM
-        return _Verdict(status="False", reason=reason, message=_no_room(place))
+        cut = f". {place.cut.sentence}" if place.cut is not None else ""
+        return _Verdict(status="False", reason=reason, message=f"{_no_room(place)}{cut}")
     stuck = unschedulable(facts)
     if stuck is not None:
         return _Verdict(status="False", reason=stuck.reason, message=stuck.message)
+    if place.cut is not None:
+        return _Verdict(status="False", reason=Reason.GPU_BUDGET_TOO_SMALL, message=place.cut.sentence)
     return _Verdict(status="True", reason=Reason.PLACED, message="Every replica has its place on a node")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from shardwright.api.problems import Problem
 from shardwright.api.status import CalibrationStatus, Condition, PlanStatus, ProposalStatus
+from shardwright.diagnose.budget import BudgetCut
 from shardwright.planner.types import NoPlan, Plan
 
 
@@ -25,7 +26,7 @@ class PlacementFacts:
     """What the ledger answered for the plan in force."""
 
     wanted: int
-    """Replicas that scaling asks for now."""
+    """Replicas that scaling asks for now, as far as pool.maxGPUs goes."""
     granted: int
     """Replicas that have a reserved or bound place."""
     gpus_per_replica: int
@@ -33,6 +34,8 @@ class PlacementFacts:
     """Who holds the GPUs that are missing, largest first."""
     detail: str = ""
     """One sentence of the placement, such as which GPUs are stranded. No live figures that flicker."""
+    cut: BudgetCut | None = None
+    """What pool.maxGPUs takes from the replicas that are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
