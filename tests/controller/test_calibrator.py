@@ -9,7 +9,7 @@ import pytest
 from controller.fake_api import Fake
 from shardwright.api.llmservice import ServiceKey
 from shardwright.cluster.errors import Forbidden, Gone
-from shardwright.controller.calibration import FAILS, SILENT_S, Calibrator
+from shardwright.controller.calibration import FAILS, LONGEST_WAIT_S, SILENT_S, Calibrator
 from shardwright.controller.calibration_store import REST_S, CalibrationStore
 from shardwright.controller.parts import clock
 from shardwright.metrics.exposition import Exposition
@@ -113,6 +113,23 @@ async def test_nothing_is_asked_while_nothing_runs(fake, source):
     await asyncio.sleep(600)
     assert source.reads == 0
     assert "calibration" not in fake.statuses["chat"]
+
+
+async def test_engines_are_read_when_no_service_waits_but_not_never(fake, source):
+    await serving(fake, source)
+    await asyncio.sleep(2 * EVERY_S)
+    before = source.reads
+    assert before
+    queue = fake.parts.queue
+    queue._processing.add(KEY)  # one that takes long
+    await asyncio.sleep(EVERY_S + LONGEST_WAIT_S - 15)
+    assert source.reads <= before + 1
+    await asyncio.sleep(EVERY_S)
+    assert source.reads > before
+    queue.done(KEY)
+    before = source.reads
+    await asyncio.sleep(3 * EVERY_S)
+    assert source.reads >= before + 2
 
 
 async def test_what_is_measured_is_told_once(fake, source):

@@ -127,3 +127,16 @@ async def test_oldest_age_is_that_of_the_longest_waiting_key():
     await asyncio.sleep(7)
     queue.add("b")
     assert queue.oldest_s() == pytest.approx(7)
+
+
+async def test_waiting_for_an_idle_queue_ends_when_it_is_idle_and_when_time_is_up():
+    queue = WorkQueue()
+    await queue.until_idle(100)
+    assert now() == 0
+    queue.add("a")
+    await queue.until_idle(100)
+    assert now() == pytest.approx(100)  # a key that nobody takes
+    await queue.get()
+    asyncio.get_running_loop().call_later(7, queue.done, "a")
+    await queue.until_idle(100)
+    assert now() == pytest.approx(107, abs=0.2)

@@ -211,3 +211,22 @@ async def test_no_engine_no_request(engines):
     source = EngineSource(lambda: 0.0, port=engines.port)
     assert not (await source.read([])).failure
     await source.close()
+
+
+async def test_each_engine_is_asked_only_when_it_is_calm(engines):
+    calm, all_wait, waits = asyncio.Event(), asyncio.Event(), []
+
+    async def wait():
+        waits.append(None)
+        if len(waits) == AT_ONCE:
+            all_wait.set()
+        await calm.wait()
+
+    source = EngineSource(lambda: 0.0, port=engines.port, calm=wait)
+    reading = asyncio.create_task(source.read([target(index) for index in range(1, 41)]))
+    await all_wait.wait()
+    assert not engines.asked
+    calm.set()
+    await reading
+    assert len(engines.asked) == len(waits) == 40
+    await source.close()

@@ -38,6 +38,8 @@ FAILS: Final = 3
 RECOVERS: Final = 2
 SILENT_S: Final = 300.0
 """How long Prometheus may have no series of a service's engines before that is told."""
+LONGEST_WAIT_S: Final = 300.0
+"""How long a look waits while services are worked on: means can be compared later, a spec is awaited now."""
 SLICE_S: Final = 0.02
 """How long comparing may hold the loop."""
 
@@ -90,6 +92,7 @@ class Calibrator:
         """Look now and then, until cancelled."""
         while True:
             await asyncio.sleep(self.interval_s)
+            await self.queue.until_idle(LONGEST_WAIT_S)
             try:
                 await self.tick()
             except Exception:  # noqa: BLE001 -- what serves does not depend on it, and the next look may succeed

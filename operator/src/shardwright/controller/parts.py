@@ -4,6 +4,8 @@ import asyncio
 import platform
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import Final
 
 from shardwright.api.llmservice import ServiceKey
 from shardwright.catalog.gpus import load_products
@@ -27,6 +29,9 @@ from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.login import EngineMetrics
 from shardwright.metrics.source import MetricsSource
 from shardwright.topology.ledger import Ledger
+
+CALM_S: Final = 2.0
+"""How long asking one engine waits while services are worked on: as long as an engine may take to answer."""
 
 
 def clock() -> float:
@@ -86,7 +91,7 @@ class Parts:
             store=self.store,
             planning=self.planning,
             queue=self.queue,
-            source=_source(settings),
+            source=_source(settings, self.queue),
             metrics=metrics,
             clock=clock,
             timestamp=now,
@@ -95,9 +100,9 @@ class Parts:
         )
 
 
-def _source(settings: EngineMetrics) -> MetricsSource:
+def _source(settings: EngineMetrics, queue: WorkQueue[ServiceKey]) -> MetricsSource:
     if settings.prometheus is None:
-        return EngineSource(clock)
+        return EngineSource(clock, calm=partial(queue.until_idle, CALM_S))
     # Imported here: requests and what it needs are 30 MiB, which only those pay who have a Prometheus.
     from shardwright.metrics.prometheus import PrometheusSource  # noqa: PLC0415
 

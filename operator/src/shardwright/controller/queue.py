@@ -17,6 +17,8 @@ K = TypeVar("K", bound=Hashable)
 BASE_BACKOFF_S: Final = 1.0
 LONGEST_BACKOFF_S: Final = 300.0
 _JITTER: Final = 0.2
+_LOOK_S: Final = 0.1
+"""How often one who waits for an idle queue looks."""
 
 
 class QueueObserver(Protocol):
@@ -79,6 +81,12 @@ class WorkQueue(Generic[K]):
     def idle(self) -> bool:
         """Whether nothing is ready or being worked on; delayed keys may wait."""
         return not self._since and not self._processing
+
+    async def until_idle(self, at_most_s: float) -> None:
+        """Wait while keys are ready or being worked on; for what can wait itself, and no longer than that."""
+        until = self._now() + at_most_s
+        while not self.idle and self._now() < until:  # noqa: ASYNC110 -- idle comes and goes; it has no event
+            await asyncio.sleep(min(_LOOK_S, until - self._now()))
 
     def oldest_s(self) -> float:
         """How long the longest-waiting ready key has waited."""

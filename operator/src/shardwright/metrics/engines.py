@@ -8,7 +8,7 @@ no figure.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import nan
 from typing import Final, NamedTuple
 
@@ -46,14 +46,23 @@ class _Rest(NamedTuple):
 
 
 class EngineSource:
-    """See MetricsSource. `clock` gives seconds, `now` seconds since the epoch."""
+    """See MetricsSource.
+
+    `clock` gives seconds, `now` seconds since the epoch. `calm` is awaited before each engine is asked.
+    """
 
     name = "Pods"
 
     def __init__(
-        self, clock: Callable[[], float], *, port: int = ENGINE_PORT, now: Callable[[], float] = time.time
+        self,
+        clock: Callable[[], float],
+        *,
+        port: int = ENGINE_PORT,
+        now: Callable[[], float] = time.time,
+        calm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._clock = clock
+        self._calm = calm
         self._now = now
         self._port = port
         self._session: aiohttp.ClientSession | None = None
@@ -68,6 +77,8 @@ class EngineSource:
 
         async def work() -> None:
             for target in waiting:
+                if self._calm is not None:
+                    await self._calm()
                 for signal, seen in (await self._ask(target)).items():
                     found[signal][target.pod] = seen
 
