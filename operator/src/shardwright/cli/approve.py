@@ -8,7 +8,7 @@ import argparse
 import sys
 from typing import Final
 
-from shardwright.cli import live, revisions
+from shardwright.cli import counts, live, revisions
 from shardwright.cli.files import InputError
 from shardwright.cli.revisions import Live, Revision
 
@@ -123,10 +123,10 @@ def _write(args: argparse.Namespace, found: Live, revision: str | None) -> None:
 def describe(found: Live, chosen: Revision) -> list[str]:
     """Return what is about to be in force, and what is different from what is."""
     running = found.in_force
-    now = f"revision {running.revision} ({running.summary})" if running else "nothing"
+    now = f"revision {running.revision} ({counts.summary(found, running)})" if running else "nothing"
     lines = [
         f"LLMService {found.namespace}/{found.name}: {now} is in force",
-        f"to be in force: revision {chosen.revision} ({chosen.summary})",
+        f"to be in force: revision {chosen.revision} ({counts.summary(found, chosen)})",
     ]
     if found.proposal.get("revision") == chosen.revision:
         lines += [f"  {change}" for change in found.proposal.get("changes") or ()]

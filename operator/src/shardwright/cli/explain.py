@@ -6,6 +6,7 @@ is printed: text, JSON, or a page. Exit code: 0 planned, 1 no plan, 2 bad input.
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from shardwright.api.status import LLMServiceStatus
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
+from shardwright.cli.counts import of_plan
 from shardwright.cli.decide import add_inputs, complain, decide, tell
 from shardwright.cli.files import InputError
 from shardwright.cli.live import Raw, namespace_of, read_service_and_revision
@@ -26,8 +28,9 @@ from shardwright.planner.explanation.build import Case, explain, full_explanatio
 from shardwright.planner.explanation.document import Explanation, Service, Source
 from shardwright.planner.explanation.recorded import recorded
 from shardwright.planner.explanation.text import whole_text
-from shardwright.planner.types import NoPlan
-from shardwright.render.revision import RevisionError, read_revision
+from shardwright.planner.question import count
+from shardwright.planner.types import NoPlan, Plan
+from shardwright.render.revision import RevisionError, StoredRevision, read_revision
 
 PLANNED, NO_PLAN, BAD_INPUT = 0, 1, 2
 _BAD_WHEN_TRUE = frozenset({"Degraded", "Stalled"})
@@ -106,15 +109,26 @@ def live_explanation(raw: Raw, revision: Raw | None) -> Explanation:
         stored = read_revision(revision.get("data") or {})
     except RevisionError as error:
         raise InputError(f"ControllerRevision {revision['metadata']['name']}: {error}") from error
+    plan, notes = _as_it_runs(stored, raw.get("status") or {})
     return recorded(
         name,
         service.spec,
-        stored.plan,
+        plan,
         stored.report,
         engine=engine,
-        notes=_state(status),
+        notes=(*notes, *_state(status)),
         calibration=status.calibration,
     )
+
+
+def _as_it_runs(stored: StoredRevision, status: Raw) -> tuple[Plan, tuple[str, ...]]:
+    """Return the plan with the replicas that are wanted now, and a note where it was made with others."""
+    plan, now = stored.plan, of_plan(status, stored.report.revision)
+    if now is None or now == plan.replicas:
+        return plan, ()
+    price = f", {stored.report.price_per_hour} USD an hour" if stored.report.price_per_hour else ""
+    note = f"the plan was made with {count(plan.replicas, 'replica')}{price}: scaling wants {now} now"
+    return replace(plan, replicas=now), (note,)
 
 
 def _refused(name: Service, spec: LLMServiceSpec, status: LLMServiceStatus, engine: EngineClass) -> Case:

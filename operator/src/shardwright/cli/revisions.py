@@ -41,6 +41,7 @@ class Revision:
     revision: str
     number: int
     summary: str
+    """Its plan as it was recorded; see `cli.counts` for the replicas that run."""
     template_digest: str
     data: Raw
 
@@ -159,7 +160,7 @@ def to_approve(live: Live, wanted: str | None) -> Revision:
         )
     if not live.proposal:
         running = live.in_force
-        stays = f"; revision {running.revision} ({running.summary}) is in force" if running else ""
+        stays = f"; revision {running.revision} is in force" if running else ""
         raise InputError(f"nothing waits for approval in {live.name}{stays}")
     return live.find(str(live.proposal["revision"]))
 

@@ -7,7 +7,7 @@ import argparse
 import sys
 from typing import Final
 
-from shardwright.cli import approve, revisions
+from shardwright.cli import approve, counts, revisions
 from shardwright.cli.approve import BAD_INPUT, DONE
 from shardwright.cli.files import InputError
 from shardwright.cli.revisions import Live
@@ -57,15 +57,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(found: Live) -> list[str]:
-    """Return the revisions, the one in force first."""
+    """Return the revisions, the one in force first, each with the replicas that it runs or would run."""
     running = found.in_force
     rows = [("REVISION", "NUMBER", "PLAN", "STATE")]
     for revision in found.revisions:
         state = "in force" if running is not None and revision.revision == running.revision else "earlier"
         if revision.proposed:
             state = "waits"
+        if state == "earlier" and (left := counts.pods_left(found, revision)):
+            state = f"earlier, {left} still there"
         if revision.revision == found.approved:
             state += ", approved"
-        rows.append((revision.revision, str(revision.number), revision.summary, state))
+        rows.append((revision.revision, str(revision.number), counts.summary(found, revision), state))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
