@@ -1,7 +1,7 @@
 """How many replicas a revision runs, or would run if it were put in force, beside the recorded count.
 
-Decides what the commands tell of a live service's revisions: the status where it knows, else the operator's
-own rules. A record keeps the count of the day that it was made; /scale and `scaling` have their say afterwards.
+Decides what is told of a live service's revisions: what the status knows, else what the operator's own rules
+say. A record keeps the count of the day that it was made; /scale and `scaling` have their say afterwards.
 """
 
 from shardwright.cli.diff_input import before_of_live

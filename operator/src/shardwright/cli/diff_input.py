@@ -14,7 +14,7 @@ from shardwright.api.llmservice import KIND, LLMService
 from shardwright.api.names import CLI_FIELD_MANAGER
 from shardwright.cli import live, revisions
 from shardwright.cli.decide import decide_service
-from shardwright.cli.files import InputError, name_of
+from shardwright.cli.files import InputError, UsageError, name_of
 from shardwright.cli.plan_input import Raw, documents, parsed, with_models
 from shardwright.cli.pool_options import Nodes
 from shardwright.planner.load import replicas_of
@@ -99,7 +99,10 @@ def _files(path: str) -> Iterator[str]:
 
 
 def before_of_file(document: Document, nodes: Nodes) -> Before:
-    """Return what a manifest leads to when nothing else is known: it is taken to be in force."""
+    """Return what a manifest leads to when nothing else is known: it is taken to be in force.
+
+    Raises UsageError.
+    """
     try:
         service = document.service()
     except InputError as error:
@@ -109,6 +112,8 @@ def before_of_file(document: Document, nodes: Nodes) -> Before:
     elsewhere = f"revision {approved} was in force before; only the cluster knows it (-f FILE looks)"
     try:
         decision = decide_service(with_models(service, document.config_maps), nodes).decision
+    except UsageError:
+        raise
     except InputError as error:
         told = elsewhere if approved else f"the old spec could not run: {error}"
         return Before(service=service, records=named, notes=(told,))

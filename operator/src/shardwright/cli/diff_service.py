@@ -15,7 +15,7 @@ from shardwright.cli.decide import decide_service
 from shardwright.cli.diff_fields import changed_fields, running_of
 from shardwright.cli.diff_input import Before, Document, Key, render_template
 from shardwright.cli.diff_report import Refusal, ServiceDiff
-from shardwright.cli.files import InputError
+from shardwright.cli.files import InputError, UsageError
 from shardwright.cli.plan_input import with_models
 from shardwright.cli.pool_options import Nodes
 from shardwright.diagnose.budget import cut_by_budget
@@ -65,7 +65,7 @@ class Comparison:
 def compare(
     key: Key, before: Before | None, new: Document | None, nodes: Nodes, *, live: bool
 ) -> ServiceDiff:
-    """Return what happens to one service when `new` takes the place of what is there."""
+    """Return what happens to one service when `new` takes the place of what is there. Raises UsageError."""
     this = Comparison(key=key, old=before or Before(), added=before is None)
     running, count = in_force(this.old.records), this.old.replicas
     if new is None:
@@ -109,6 +109,8 @@ def _leads_to(this: Comparison, service: LLMService, new: Document, nodes: Nodes
         return known
     try:
         decided = decide_service(with_models(service, new.config_maps), nodes)
+    except UsageError:
+        raise
     except InputError as error:
         this.refused = Refusal(reason=error.reason.value, message=str(error))
         return None

@@ -27,6 +27,10 @@ class InputError(ValueError):
         self.reason = reason
 
 
+class UsageError(InputError):
+    """An option that is missing or cannot be used, whatever the files say."""
+
+
 def read_text(path: str) -> str:
     """Read a file, or standard input for "-". Raises InputError."""
     with ExitStack() as stack:

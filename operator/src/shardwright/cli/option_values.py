@@ -5,6 +5,7 @@ Decides which spellings of a number, a text or a switch count. Never knows what 
 
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
+from math import inf
 
 from shardwright.catalog.fields import kind
 
@@ -80,6 +81,27 @@ def _parsed(value: object) -> float | None:
         return float(str(value))
     except ValueError:
         return None
+
+
+def whole(text: str, least: int = 1, most: int = 1_000_000) -> int:
+    """Read a whole number from `least` to `most`. Raises ArgumentTypeError."""
+    number = _parsed(text)
+    if number is None or not least <= number <= most or number != int(number):
+        raise ArgumentTypeError(f"{text!r}: write a whole number from {least} to {most}")
+    return int(number)
+
+
+def port(text: str) -> int:
+    """Read a port, 0 for any free one. Raises ArgumentTypeError."""
+    return whole(text, 0, 65_535)
+
+
+def rate(text: str) -> float:
+    """Read a number above 0. Raises ArgumentTypeError."""
+    number = _parsed(text)
+    if number is None or not 0 < number < inf:
+        raise ArgumentTypeError(f"{text!r}: write a number above 0")
+    return number
 
 
 def namespaced(text: str) -> tuple[str, str]:

@@ -24,6 +24,8 @@ from shardwright.topology.facts import MOST_NODE_GPUS
 from shardwright.topology.types import NodeFacts, PodFacts
 
 Raw = dict[str, Any]
+Shape = tuple[str, int, int]
+"""Product as written, GPUs of a node, nodes."""
 _SHAPE = re.compile(r"([^:]{1,128})(?::([0-9]{1,6})(?:x([0-9]{1,6}))?)?")
 _MOST_NODES = 10_000
 """As many as pool.shapes takes."""
@@ -139,7 +141,7 @@ def read_cluster(objects: Iterable[Raw]) -> tuple[list[NodeFacts], list[PodFacts
     return nodes, pods
 
 
-def read_shapes(values: Sequence[str]) -> list[tuple[str, int, int]]:
+def read_shapes(values: Sequence[str]) -> list[Shape]:
     """Read `--gpu PRODUCT:GPUS[xNODES]` options, such as NVIDIA-H100-80GB-HBM3:8x2. Raises InputError."""
     shapes = []
     for value in values:
@@ -154,4 +156,4 @@ def read_shapes(values: Sequence[str]) -> list[tuple[str, int, int]]:
     return shapes
 
 
-__all__ = ["InputError", "Inputs", "documents", "read_cluster", "read_service", "read_shapes"]
+__all__ = ["InputError", "Inputs", "Shape", "documents", "read_cluster", "read_service", "read_shapes"]

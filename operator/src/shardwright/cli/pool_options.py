@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from shardwright.api.llmservice import LLMService
 from shardwright.api.pool import PoolSpec
 from shardwright.catalog.gpus import find_product, load_products, unknown_product_message
-from shardwright.cli.files import InputError, of_file
+from shardwright.cli.files import InputError, UsageError, of_file
 from shardwright.cli.live import read_nodes_and_pods
-from shardwright.cli.plan_input import documents, read_cluster, read_shapes
+from shardwright.cli.plan_input import Shape, documents, read_cluster, read_shapes
 from shardwright.topology.pool import bridges_of, build_pool, pool_of_shapes
 from shardwright.topology.types import NodeFacts, PodFacts, Pool
 
@@ -42,7 +42,8 @@ class Nodes:
 
     def __init__(self, args: argparse.Namespace) -> None:
         """Read them. Raises InputError."""
-        self._shapes: Sequence[str] | None = args.gpu
+        self._shapes = read_shapes(args.gpu or ())
+        _check("--gpu", self._shapes)
         self._real: tuple[list[NodeFacts], list[PodFacts]] | None = None
         if args.nodes:
             self._real = _saved(args.nodes)
@@ -55,15 +56,13 @@ class Nodes:
         if self._real is not None:
             own = (metadata.namespace, metadata.name)
             return build_pool(*self._real, products, spec, ignore_owner=own), True
-        where, shapes = _assumed(self._shapes, spec)
+        where, shapes = ("--gpu", self._shapes) if self._shapes else _stated(spec)
         if not shapes:
-            raise InputError(
+            raise UsageError(
                 "which GPUs? give --nodes FILE, --cluster or --gpu PRODUCT:GPUS, or write "
                 "spec.pool.gpuProducts"
             )
-        for name, _, _ in shapes:
-            if find_product(name) is None:
-                raise InputError(f"{where}: {unknown_product_message(name)}")
+        _check(where, shapes)
         known = [(found.label, gpus, count) for name, gpus, count in shapes if (found := find_product(name))]
         wanted = {found.label for name in spec.gpu_products or () if (found := find_product(name))}
         known = [shape for shape in known if not spec.gpu_products or shape[0] in wanted]
@@ -78,10 +77,14 @@ def _saved(path: str) -> tuple[list[NodeFacts], list[PodFacts]]:
         raise of_file(path, error) from error
 
 
-def _assumed(options: Sequence[str] | None, spec: PoolSpec) -> tuple[str, list[tuple[str, int, int]]]:
-    """Return the nodes to assume, and which option or field they come from."""
-    if options:
-        return "--gpu", read_shapes(options)
+def _check(where: str, shapes: Sequence[Shape]) -> None:
+    for name, _, _ in shapes:
+        if find_product(name) is None:
+            raise InputError(f"{where}: {unknown_product_message(name)}")
+
+
+def _stated(spec: PoolSpec) -> tuple[str, list[Shape]]:
+    """Return the nodes to assume without an option, and which field they come from."""
     if spec.shapes:
         found = [(s.product, s.gpus_per_node, min(s.max_nodes, _MOST_NODES)) for s in spec.shapes]
         return "spec.pool.shapes", found

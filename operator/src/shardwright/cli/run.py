@@ -25,13 +25,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     login.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
     login.add_argument(
         "--requests-per-second",
-        type=float,
+        type=option_values.rate,
         default=400.0,
         metavar="N",
         help="client-side limit (%(default)s)",
     )
     login.add_argument(
-        "--burst", type=int, default=800, metavar="N", help="requests above it at once (%(default)s)"
+        "--burst",
+        type=option_values.whole,
+        default=800,
+        metavar="N",
+        help="requests above it at once (%(default)s)",
     )
     scope = parser.add_argument_group("scope")
     scope.add_argument(
@@ -53,13 +57,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     process.add_argument("--metrics-address", default="0.0.0.0", metavar="ADDRESS", help="(%(default)s)")  # noqa: S104
     process.add_argument(
         "--metrics-port",
-        type=int,
+        type=option_values.port,
         default=8080,
         metavar="PORT",
         help="port of /metrics, /healthz and /readyz; 0 for any free one (%(default)s)",
     )
     process.add_argument(
-        "--workers", type=int, default=16, metavar="N", help="services at once (%(default)s)"
+        "--workers", type=option_values.whole, default=16, metavar="N", help="services at once (%(default)s)"
     )
     process.add_argument(
         "--instance", default="", metavar="NAME", help="name in events; default: the host name"

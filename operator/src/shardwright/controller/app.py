@@ -83,9 +83,12 @@ class Operator:
     async def run(self) -> int:
         """Run until `stop` is set; the exit code."""
         health = Health(clock)
-        runner, self.port = await serve(
-            health, self.metrics, self.options.metrics_address, self.options.metrics_port
-        )
+        address, port = self.options.metrics_address, self.options.metrics_port
+        try:
+            runner, self.port = await serve(health, self.metrics, address, port)
+        except OSError as error:
+            _LOG.critical("cannot listen address=%s port=%d error=%s", address, port, error)
+            return 1
         _LOG.info("listening port=%d paths=/metrics,/healthz,/readyz", self.port)
         main = asyncio.create_task(self._main(health), name="main")
         stopped = asyncio.create_task(self.stop.wait())
