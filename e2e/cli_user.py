@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from controller_world import World
+from harness.waiting import wait_until
 from operator_process import ROOT
 
 
@@ -24,7 +25,14 @@ def log_in(world: World) -> Path:
             "metadata": {"name": "dev", "namespace": namespace}, "roleRef": role, "subjects": [subject],
         },
     )  # fmt: skip
-    return cluster.service_account_kubeconfig(namespace, "dev")
+    kubeconfig = cluster.service_account_kubeconfig(namespace, "dev")
+    # The server believes a binding a moment after it has stored it.
+    question = ("-n", namespace, "auth", "can-i", "patch", "llmservices.shardwright.dev")
+    wait_until(
+        lambda: cluster.kubectl(*question, check=False, kubeconfig=kubeconfig).strip().endswith("yes"),
+        "the user's rights",
+    )
+    return kubeconfig
 
 
 def shardwright(kubeconfig: Path, *words: str, code: int = 0) -> str:

@@ -12,8 +12,9 @@ from harness import nodes
 from harness.api import ApiError, Json
 from harness.cluster import Cluster
 from harness.processes import ProcessError
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from operator_process import OperatorProcess
+from shardwright.api.names import FIELD_MANAGER, STATUS_FIELD_MANAGER
 
 SERVICES = "/apis/shardwright.dev/v1alpha1/namespaces/{}/llmservices"
 CHILDREN = {
@@ -23,6 +24,7 @@ CHILDREN = {
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
 }
+MANAGERS = {FIELD_MANAGER, STATUS_FIELD_MANAGER}
 OURS = "labelSelector=app.kubernetes.io/managed-by=shardwright"
 SMALL = "meta-llama/Llama-3.1-8B-Instruct"
 A6000 = "NVIDIA-RTX-A6000"
@@ -106,17 +108,15 @@ class World:
         found = self.conditions(name).get(kind, {})
         return found.get("status") == status and reason in {None, found.get("reason")}
 
-    def until(
-        self, name: str, kind: str, status: str, reason: str | None = None, timeout_s: float = 40
-    ) -> Json:
+    def until(self, name: str, kind: str, status: str, reason: str | None = None) -> Json:
         try:
-            wait_until(lambda: self.is_(name, kind, status, reason), f"{name} {kind}={status}", timeout_s)
+            wait_until(lambda: self.is_(name, kind, status, reason), f"{name} {kind}={status}")
         except TimeoutError as late:
             raise AssertionError(f"{late}\n{self.conditions(name)}\n{self.operator.tail()}") from late
         return self.conditions(name)[kind]
 
-    def ready(self, name: str, timeout_s: float = 40) -> None:
-        self.until(name, "Ready", "True", timeout_s=timeout_s)
+    def ready(self, name: str) -> None:
+        self.until(name, "Ready", "True")
 
     def children(self, name: str | None = None) -> dict[tuple[str, str], Json]:
         found = {}
@@ -126,11 +126,15 @@ class World:
                     found[kind, item["metadata"]["name"]] = item
         return found
 
-    def versions(self) -> dict[tuple[str, str], str]:
-        found = {key: item["metadata"]["resourceVersion"] for key, item in self.children().items()}
+    def written(self) -> dict[tuple[str, str], Json]:
+        """Give what the operator has written, and when, of each object; what others write is left out.
+
+        Controllers of Kubernetes write statuses after a service is Ready, at any time later on a busy machine.
+        """
+        found = self.children()
         for item in self.cluster.api.get(SERVICES.format(self.namespace))["items"]:
-            found["LLMService", item["metadata"]["name"]] = item["metadata"]["resourceVersion"]
-        return found
+            found["LLMService", item["metadata"]["name"]] = item
+        return {key: _written(item["metadata"]) for key, item in found.items()}
 
     def pods(self) -> list[Json]:
         return self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
@@ -138,21 +142,26 @@ class World:
     def deployments(self, name: str) -> list[Json]:
         return [item for (kind, _), item in self.children(name).items() if kind == "Deployment"]
 
-    def at_rest(self, quiet_s: float = 3.0, timeout_s: float = 40.0) -> dict[tuple[str, str], str]:
-        """Versions of all objects once none has changed for a while.
+    def at_rest(self) -> dict[tuple[str, str], Json]:
+        """Give what is written once the operator has been quiet for a while; one that goes on writing never rests.
 
-        Controllers of Kubernetes write statuses after a service is Ready, later on a busy machine; an operator that
-        goes on writing never comes to rest.
+        The while is seconds and a number of looks, which last longer where everything does.
         """
-        deadline = time.monotonic() + timeout_s
-        before, since = self.versions(), time.monotonic()
-        while time.monotonic() - since < quiet_s:
-            assert time.monotonic() < deadline, f"still being written: {before}"
+        began = time.monotonic()
+        before, since, looks = self.written(), began, 0
+        while looks < 12 or time.monotonic() - since < 3:
+            assert time.monotonic() - began < PATIENCE_S, f"still being written: {before}"
             time.sleep(0.25)
-            now = self.versions()
+            now = self.written()
+            looks += 1
             if now != before:
-                before, since = now, time.monotonic()
+                before, since, looks = now, time.monotonic(), 0
         return before
+
+
+def _written(metadata: Json) -> Json:
+    ours = [entry for entry in metadata.get("managedFields", []) if entry["manager"] in MANAGERS]
+    return metadata["uid"], metadata.get("generation"), ours
 
 
 @contextlib.contextmanager

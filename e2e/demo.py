@@ -23,7 +23,6 @@ from operator_process import ROOT, OperatorProcess
 
 Json = dict[str, Any]
 EXAMPLES = ROOT / "examples"
-_READY_TIMEOUT_S = 60.0
 _OURS = "app.kubernetes.io/managed-by=shardwright"
 
 
@@ -56,8 +55,6 @@ EXPECTED: tuple[Expected, ...] = (
     Expected("code-32b-a6000.yaml", 2, 1, ("NVIDIA-RTX-A6000",), "two A6000 hold it, without NVLink"),
 )
 CANNOT_FIT = "cannot-fit.yaml"
-GARBAGE_S = 100
-"""How long the garbage collector may take: two of its looks for new kinds, and its work."""
 UNUSABLE_NODES = frozenset({"h100-cordoned", "h100-reserved", "h100-mig", "l40s-shared"})
 
 
@@ -89,7 +86,7 @@ class Demo:
             self._cluster.apply(*nodes.demo_pool(), *nodes.demo_foreign_pods())
             names = ", ".join(name for name in sorted(self._cluster.pids))
             say(f"{view.INDENT}running: {names}")
-            wait_until(self._foreign_pods_run, "the other team's pods", 30)
+            wait_until(self._foreign_pods_run, "the other team's pods")
             _print(
                 view.fleet(
                     self._list("/api/v1/nodes"),
@@ -135,7 +132,6 @@ class Demo:
                     self._service(manifest), lambda it: view.condition(it, "Planned")["status"] == "False"
                 ),
                 f"{CANNOT_FIT} refused",
-                _READY_TIMEOUT_S,
             )
             refused = view.condition(service, "Planned")
             say(f"  {service['metadata']['name']}: Planned=False, {refused['reason']}")
@@ -157,7 +153,7 @@ class Demo:
             )
             # A garbage collector looks for new kinds twice a minute, and LLMService is new to this one.
             say(f"{view.INDENT}a garbage collector this young may take half a minute to notice the new kind")
-            wait_until(lambda: not self._left_over(), "every child gone", GARBAGE_S)
+            wait_until(lambda: not self._left_over(), "every child gone")
             say(f"{view.INDENT}services, Deployments and pods are gone; no finalizer was involved")
 
     @contextmanager
@@ -178,9 +174,7 @@ class Demo:
 
         name = manifest["metadata"]["name"]
         try:
-            return wait_until(
-                lambda: _if(self._service(manifest), is_ready), f"{name} Ready", _READY_TIMEOUT_S
-            )
+            return wait_until(lambda: _if(self._service(manifest), is_ready), f"{name} Ready")
         except TimeoutError:
             _print(_indented(self._cluster.kubectl("describe", "lsvc", name, check=False)))
             raise

@@ -7,6 +7,7 @@ right fails here as it would for a user.
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -18,16 +19,16 @@ from typing import Any, Self
 
 import yaml
 
-from harness.cluster import Cluster, free_ports
+from harness.cluster import Cluster
 from harness.processes import Process, ProcessError
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "shardwright"
 CRDS = ROOT / "crds"
 NAMESPACE = "shardwright-system"
 _RBAC_KINDS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-_READY_TIMEOUT_S = 60.0
+_LISTENING = re.compile(rb"listening port=([0-9]+)")
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -55,7 +56,8 @@ class OperatorProcess:
     environment: dict[str, str] = field(default_factory=dict)
     log_name: str = "operator"
     account: str = ""
-    port: int = 0
+    _port: int = 0
+    _log_start: int = 0
     _process: Process | None = None
     _kubeconfig: Path | None = None
 
@@ -84,6 +86,16 @@ class OperatorProcess:
     def is_running(self) -> bool:
         """Whether the process is alive."""
         return self._process is not None and self._process.pid is not None
+
+    @property
+    def port(self) -> int:
+        """The port that it chose and told its log; 0 as long as it has none."""
+        if not self._port and self._process is not None:
+            with self.log.open("rb") as log:
+                log.seek(self._log_start)
+                if found := _LISTENING.search(log.read()):
+                    self._port = int(found[1])
+        return self._port
 
     def install(self) -> Self:
         """Apply the CRD and the chart's rights, without the chart's own Deployment."""
@@ -114,21 +126,19 @@ class OperatorProcess:
         """Start it and do not wait."""
         if self._kubeconfig is None:
             self.install()
-        self.port = free_ports("127.0.0.1", 1)[0]
+        self._port = 0
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._process = Process(self.log_name, self._command(), self.log, self._environment())
         self._process.start()
 
-    def wait_ready(self, timeout_s: float = _READY_TIMEOUT_S) -> float:
+    def wait_ready(self) -> float:
         """Wait for /readyz and give the seconds that took."""
         started = time.monotonic()
-        while time.monotonic() - started < timeout_s:
-            _ = self.pid
-            if self.says_ready():
-                return time.monotonic() - started
-            time.sleep(0.05)
-        raise ProcessError(
-            f"the operator is not ready after {timeout_s:.0f} s; end of its log:\n{self.tail()}"
-        )
+        try:
+            wait_until(lambda: self.pid and self.says_ready(), "the operator to be ready", every_s=0.05)
+        except TimeoutError as late:
+            raise ProcessError(f"{late}; end of its log:\n{self.tail()}") from late
+        return time.monotonic() - started
 
     def says_ready(self) -> bool:
         """Whether /readyz answers that it works."""
@@ -144,11 +154,11 @@ class OperatorProcess:
             return 0.0
         process, began = self._process, time.monotonic()
         process.signal(signal.SIGTERM)
-        while process.pid is not None and time.monotonic() - began < 30:
-            time.sleep(0.005)
-        took = time.monotonic() - began
-        process.stop()
-        return took
+        try:
+            wait_until(lambda: process.pid is None, "the end of the operator", every_s=0.005)
+            return time.monotonic() - began
+        finally:
+            process.stop()
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
@@ -192,7 +202,7 @@ class OperatorProcess:
             "shardwright.cli.main",
             "run",
             "--metrics-port",
-            str(self.port),
+            "0",
             *self.arguments,
         ]
 
@@ -208,12 +218,12 @@ class OperatorProcess:
 
     def _answers(self, path: str) -> bool:
         with contextlib.suppress(OSError):
-            return self._get(path)[0] == 200
+            return self.port != 0 and self._get(path)[0] == 200
         return False
 
     def _get(self, path: str) -> tuple[int, str]:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+        with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as response:
             return int(response.status), response.read().decode()
 
 
@@ -228,7 +238,7 @@ def install_crds(cluster: Cluster) -> None:
     for file in files:
         cluster.kubectl("apply", "--server-side", "-f", str(file))
     # Not `kubectl wait`: it fails on a definition that has no conditions yet.
-    wait_until(lambda: cluster.api.get(SERVICES_PATH), "the API server to serve LLMServices", timeout_s=30)
+    wait_until(lambda: cluster.api.get(SERVICES_PATH), "the API server to serve LLMServices")
 
 
 def render_chart(cluster: Cluster, namespace: str, values: Iterable[str] = ()) -> list[dict[str, Any]]:

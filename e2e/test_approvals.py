@@ -122,10 +122,9 @@ def test_a_change_waits_and_a_rollback_brings_back_the_very_template(world: Worl
     wait_until(
         lambda: [d["metadata"]["name"] for d in world.deployments("chat")] == [first["metadata"]["name"]],
         "the first workload",
-        60,
     )
     world.until("chat", "Available", "True")
-    wait_until(lambda: world.is_("chat", "Ready", "False", "WaitsForApproval"), "what the spec says waits")
+    world.until("chat", "Ready", "False", "WaitsForApproval")
     assert only_deployment(world)["spec"]["template"] == first["spec"]["template"]
     assert yaml.safe_load(printed) == {"approvedRevision": first["metadata"]["name"].removeprefix("chat-")}
     # What git says, with the line that was printed, is what is there.
@@ -147,12 +146,10 @@ def test_a_pinned_revision_of_the_usual_policy_is_ready_and_says_what_waits(worl
     world.ready("chat")
     first = only_deployment(world)["metadata"]["name"]
     world.apply(world.service("chat", **env("1")))
-    wait_until(
-        lambda: first not in {d["metadata"]["name"] for d in world.deployments("chat")}, "the second", 60
-    )
+    wait_until(lambda: first not in {d["metadata"]["name"] for d in world.deployments("chat")}, "the second")
     world.ready("chat")
     shardwright(user, "rollback", "chat", "--to", first)
-    world.until("chat", "Ready", "True", "RevisionPinned", timeout_s=60)
+    world.until("chat", "Ready", "True", "RevisionPinned")
     assert only_deployment(world)["metadata"]["name"] == first
     assert "which waits" in world.conditions("chat")["Planned"]["message"]
     quiet_at_a_restart(world)

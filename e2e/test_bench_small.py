@@ -31,7 +31,7 @@ def test_a_small_run_keeps_every_target_that_time_does_not_touch(tmp_path: Path)
     phases = ["--idle-seconds", "15", "--changes", "3", "--burst", "8", "--no-gate"]
     command = [sys.executable, str(ROOT / "benchmarks" / "bench_scale.py"), *size, *phases]
     files = ["--write", str(result), "--log", str(log)]
-    run = subprocess.run([*command, *files], capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
     rows = {row["name"]: row for row in json.loads(result.read_text())["results"]}
     missed = {name: rows[name]["value"] for name in EXACT if not rows[name]["pass"]}

@@ -6,6 +6,7 @@ capabilities, with a read-only root in a mount namespace of its own.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harness.cluster import Cluster, free_ports
-from harness.waiting import wait_until
+from harness.cluster import Cluster
+from harness.waiting import PATIENCE_S, wait_until
 from operator_process import NAMESPACE, OperatorProcess, render_chart
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -204,7 +205,6 @@ def test_it_runs_as_the_chart_runs_it(
 
     rendered = render_chart(cluster, NAMESPACE)
     deployment = next(manifest for manifest in rendered if manifest["kind"] == "Deployment")
-    port = str(free_ports("127.0.0.1", 1)[0])
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     server = urlsplit(cluster.server_url)
     variables = [f"KUBERNETES_SERVICE_HOST={server.hostname}", f"KUBERNETES_SERVICE_PORT={server.port}"]
@@ -212,14 +212,17 @@ def test_it_runs_as_the_chart_runs_it(
     log = work / "operator.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [*command, *(port if argument == "8080" else argument for argument in arguments)], stderr=output
+            [*command, *("0" if argument == "8080" else argument for argument in arguments)], stderr=output
         )
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ready() -> bool:
         assert process.poll() is None, log.read_text()
+        listening = re.search(r"listening port=([0-9]+)", log.read_text())
+        if listening is None:
+            return False
         try:
-            with opener.open(f"http://127.0.0.1:{port}/readyz", timeout=2) as response:
+            with opener.open(f"http://127.0.0.1:{listening[1]}/readyz", timeout=PATIENCE_S) as response:
                 return bool(response.status == 200)
         except urllib.error.HTTPError as error:
             error.close()  # 503: it starts
@@ -230,7 +233,7 @@ def test_it_runs_as_the_chart_runs_it(
         status = Path(f"/proc/{process.pid}/status").read_text()
         assert "\nUid:\t65532\t" in status
         process.terminate()
-        assert process.wait(timeout=5) == 0, log.read_text()
+        assert process.wait(timeout=PATIENCE_S) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()

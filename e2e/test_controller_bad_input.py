@@ -240,7 +240,7 @@ def test_a_quota_on_children_is_told_and_the_service_comes_once_it_is_raised(
     world.until("over", "Stalled", "True")
     assert world.deployments("over") == []
     world.cluster.api.delete(path)
-    world.ready("over", timeout_s=75)
+    world.ready("over")
     world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/over")
     assert pods <= {pod["metadata"]["uid"] for pod in world.pods()}
 
@@ -320,6 +320,6 @@ def test_a_policy_that_forbids_a_child_is_told_and_the_service_comes_once_it_is_
         assert "not in this namespace" in told
         world.until("over", "Stalled", "True")
         assert world.deployments("over") == []
-    world.ready("over", timeout_s=75)
+    world.ready("over")
     world.cluster.api.delete(f"{SERVICES.format(world.namespace)}/over")
     assert pods <= {pod["metadata"]["uid"] for pod in world.pods()}

@@ -3,7 +3,6 @@
 The plan and the places are judged by the demo's own `check`, and once more here in plain figures.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("demo_nodes")]
 H100, A6000 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-RTX-A6000"
 LOST = {"kwok.shardwright.test/lost": "true"}
 UNREACHABLE = "node.kubernetes.io/unreachable"
-LOSS_S = 90.0
-"""A lost node is tainted after seconds; its pods are replaced a minute later (render.scheduling.NODE_LOSS_S)."""
 
 
 @dataclass
@@ -49,8 +46,8 @@ class Fleet:
         seen = service.get("status", {}).get("observedGeneration") == service["metadata"]["generation"]
         return bool(seen) and view.condition(service, "Ready")["status"] == "True"
 
-    def until_ready(self, name: str, timeout_s: float = 60.0) -> Json:
-        wait_until(lambda: self.is_ready(name), f"{name} Ready", timeout_s)
+    def until_ready(self, name: str) -> Json:
+        wait_until(lambda: self.is_ready(name), f"{name} Ready")
         return self.get(name)
 
     def pods(self, name: str) -> list[Json]:
@@ -119,24 +116,22 @@ def test_a_node_that_falls_silent_is_told_and_its_replica_comes_up_on_another(fl
     before = fleet.until_ready(name)["status"]["plan"]
     [pod] = fleet.pods(name)
     lost = pod["spec"]["nodeName"]
-    began = time.monotonic()
-    fleet.mark(lost, dict(LOST))
     path = f"/api/v1/namespaces/{fleet.namespace}/pods/{pod['metadata']['name']}"
-    fleet.cluster.api.merge(
-        path, {"metadata": {"annotations": {"kwok.shardwright.test/never-ready": "true"}}}
-    )
+    unready = {"metadata": {"annotations": {"kwok.shardwright.test/never-ready": "true"}}}
     try:
-        wait_until(lambda: not fleet.is_ready(name), "told", 20)
-        told_s = time.monotonic() - began
-        assert view.condition(fleet.get(name), "Available")["status"] == "False"
-        assert [p["metadata"]["uid"] for p in fleet.pods(name)] == [pod["metadata"]["uid"]], "not torn down"
+        # Kubernetes evicts the pod after a minute: not before we looked.
+        with fleet.cluster.paused("kube-controller-manager"):
+            fleet.mark(lost, dict(LOST))
+            fleet.cluster.api.merge(path, unready)
+            wait_until(lambda: not fleet.is_ready(name), "told")
+            assert view.condition(fleet.get(name), "Available")["status"] == "False"
+            assert [p["metadata"]["uid"] for p in fleet.pods(name)] == [pod["metadata"]["uid"]]
 
         def replaced() -> bool:
             found = [p for p in fleet.pods(name) if is_ready(p)]
             return bool(found) and all(p["spec"]["nodeName"] != lost for p in found) and fleet.is_ready(name)
 
-        wait_until(replaced, "a replica on another node", LOSS_S)
-        print(f"told after {told_s:.1f} s, replaced after {time.monotonic() - began:.1f} s")
+        wait_until(replaced, "a replica on another node")
         [new] = [p for p in fleet.pods(name) if is_ready(p)]
         assert fleet.products()[new["spec"]["nodeName"]] == H100
         assert new["spec"]["nodeName"] not in UNUSABLE_NODES

@@ -3,6 +3,7 @@
 A control plane of its own, because the CRD is upgraded, orphaned and adopted here while other tests rely on theirs.
 """
 
+import contextlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -127,7 +128,10 @@ def test_two_namespaced_releases_live_side_by_side(cluster: Cluster, namespace: 
     install(cluster, namespace, "scope=Namespaced")
     install(cluster, other, "scope=Namespaced", "crds.install=false")
     for place, elsewhere in ((namespace, other), (other, namespace)):
-        assert allowed(cluster, place, "list", "llmservices.shardwright.dev", place)
+        wait_until(
+            lambda place=place: allowed(cluster, place, "list", "llmservices.shardwright.dev", place),
+            "rights",
+        )  # type: ignore[misc]
         assert not allowed(cluster, place, "list", "llmservices.shardwright.dev", elsewhere)
     cluster.api.delete(f"/api/v1/namespaces/{other}")
 
@@ -155,6 +159,13 @@ def rights(cluster: Cluster, home: str, account: str, namespace: str) -> set[Rig
     }
 
 
+def assert_granted(cluster: Cluster, home: str, namespace: str, wanted: set[Right]) -> None:
+    """Wait for the rights: the server believes its own roles a moment after it has stored them."""
+    with contextlib.suppress(TimeoutError):
+        wait_until(lambda: granted(cluster, home, namespace) == wanted, "the rights")
+    assert granted(cluster, home, namespace) == wanted
+
+
 def granted(cluster: Cluster, home: str, namespace: str) -> set[Right]:
     """Give the operator's rights beyond those of any account."""
     return rights(cluster, home, "sw-shardwright", namespace) - rights(cluster, home, "default", namespace)
@@ -173,7 +184,7 @@ def table(*groups: str) -> set[Right]:
 def test_rights_cluster_wide(cluster: Cluster, namespace: str) -> None:
     install(cluster, namespace)
     for place in (namespace, "default"):
-        assert granted(cluster, namespace, place) == table("namespaced", "pool", "cluster")
+        assert_granted(cluster, namespace, place, table("namespaced", "pool", "cluster"))
     assert not allowed(cluster, namespace, "list", "secrets", namespace)
     assert not allowed(cluster, namespace, "update", "llmservices.shardwright.dev", namespace)
     assert not allowed(cluster, namespace, "create", "pods", namespace)
@@ -182,8 +193,8 @@ def test_rights_cluster_wide(cluster: Cluster, namespace: str) -> None:
 @pytest.mark.usefixtures("clean")
 def test_rights_namespaced(cluster: Cluster, namespace: str) -> None:
     install(cluster, namespace, "scope=Namespaced")
-    assert granted(cluster, namespace, namespace) == table("namespaced", "pool", "cluster")
-    assert granted(cluster, namespace, "default") == table("pool", "cluster")
+    assert_granted(cluster, namespace, namespace, table("namespaced", "pool", "cluster"))
+    assert_granted(cluster, namespace, "default", table("pool", "cluster"))
     assert allowed(cluster, namespace, "create", "deployments.apps", namespace)
     assert not allowed(cluster, namespace, "create", "deployments.apps", "default")
     assert not allowed(cluster, namespace, "get", "secrets", "default")
@@ -198,9 +209,9 @@ def test_rights_with_a_declared_pool(cluster: Cluster, namespace: str) -> None:
         "poolConfigMap.namespace=default",
     )
     install(cluster, namespace, *values)
-    assert granted(cluster, namespace, namespace) == table("namespaced", "pool")
+    assert_granted(cluster, namespace, namespace, table("namespaced", "pool"))
     assert not allowed(cluster, namespace, "list", "nodes", namespace)
-    assert granted(cluster, namespace, "default") == {("", "configmaps", "get")}
+    assert_granted(cluster, namespace, "default", {("", "configmaps", "get")})
     assert allowed(cluster, namespace, "get", "configmap/gpus", "default")
     assert not allowed(cluster, namespace, "get", "configmap/other", "default")
 

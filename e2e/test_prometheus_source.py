@@ -13,14 +13,15 @@ import pytest
 from harness.certs import Authority
 from harness.fake_vllm import LABELS, Engine, FakeVLLM
 from harness.prometheus import Prometheus
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
+from shardwright.metrics import prometheus as module
 from shardwright.metrics.login import Login
 from shardwright.metrics.prometheus import PrometheusSource, queries
 from shardwright.metrics.source import NAMES, Target
-from shardwright.planner.signals import ABSENT, NOT_A_NUMBER, STALE, ZERO, Readings, Signal, Unknown, Value
+from shardwright.planner.signals import ABSENT, NOT_A_NUMBER, STALE, ZERO, Readings, Signal, Value
 
 ROOT = Path(__file__).resolve().parent.parent
-BUSY, IDLE, GONE, OLD = (("team", name) for name in ("busy", "idle", "gone", "old"))
+BUSY, IDLE, GONE, OLD, NEVER = (("team", name) for name in ("busy", "idle", "gone", "old", "never"))
 BCRYPT = "$2b$05$abcdefghijklmnopqrstuuoXuKqgZXLiJqzfmMXDDhSFPIvxV7t8."
 """Of hunter2, by crypt(3)."""
 JOBS = 2
@@ -65,8 +66,25 @@ def prometheus(vllm: FakeVLLM, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with Prometheus(tmp_path_factory.mktemp("prometheus"), scrape(vllm)) as server:
         scraped = lambda: len(server.query("vllm:num_requests_running")) == JOBS * len(vllm.engines)  # noqa: E731
         wait_until(scraped, "the first scrapes")
-        time.sleep(3)  # what is asked about lies two seconds back
         yield server
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUERY_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(module, "READ_TIMEOUT_S", PATIENCE_S)
+
+
+def read_scraped(login: Login, *pods: tuple[str, str]) -> Readings:
+    """Read once each pod has a scrape: a reading is about two seconds ago, and a slow scrape is none."""
+
+    def scraped() -> Readings | None:
+        found = read(login, *pods)
+        return found if all(isinstance(found.of(Signal.SAMPLED, pod), Value) for pod in pods) else None
+
+    found = wait_until(scraped, f"scrapes of {pods}")
+    assert found is not None
+    return found
 
 
 def read(login: Login, *pods: tuple[str, str], stale_s: float = 60.0, offset_s: float = 0.0) -> Readings:
@@ -91,7 +109,7 @@ def test_the_fake_engines_expose_only_what_vllm_does() -> None:
 
 
 def test_value_zero_and_unknown(prometheus: Prometheus, vllm: FakeVLLM) -> None:
-    found = read(Login(url=prometheus.url), BUSY, IDLE, OLD, ("team", "never"))
+    found = read_scraped(Login(url=prometheus.url), BUSY, IDLE, OLD)
     assert not found.failure
     assert found.of(Signal.TTFT_COUNT, BUSY) == Value(100.0)
     assert found.of(Signal.TTFT_SUM, BUSY) == Value(10.0)
@@ -106,17 +124,19 @@ def test_value_zero_and_unknown(prometheus: Prometheus, vllm: FakeVLLM) -> None:
     assert found.of(Signal.PREFIX_HIT_TOKENS, OLD) == Value(30.0)
     assert found.of(Signal.TTFT_COUNT, OLD) is ABSENT
     assert found.of(Signal.PROMPT_TOKENS, OLD) is NOT_A_NUMBER
-    assert isinstance(found.of(Signal.TTFT_COUNT, ("team", "never")), Unknown)
+    never = read(Login(url=prometheus.url), NEVER)
+    assert not never.failure
+    assert never.of(Signal.TTFT_COUNT, NEVER) is ABSENT
 
 
 def test_series_of_pods_that_do_not_exist_are_nothing(prometheus: Prometheus) -> None:
-    found = read(Login(url=prometheus.url), BUSY)
+    found = read_scraped(Login(url=prometheus.url), BUSY)
     assert {pod for known in found.by_signal.values() for pod in known} == {BUSY}
 
 
 def test_what_is_too_old_is_stale(prometheus: Prometheus) -> None:
-    found = read(Login(url=prometheus.url), BUSY, stale_s=1e-6)
-    assert found.of(Signal.TTFT_COUNT, BUSY) is STALE
+    login = Login(url=prometheus.url)
+    wait_until(lambda: read(login, BUSY, stale_s=1e-6).of(Signal.TTFT_COUNT, BUSY) is STALE, "a scrape")
     assert not read(Login(url=prometheus.url), BUSY, offset_s=-3600).by_signal[Signal.TTFT_COUNT]
 
 
@@ -135,7 +155,8 @@ def test_one_query_for_each_signal_whatever_the_fleet(prometheus: Prometheus) ->
 
 
 def test_other_label_names(prometheus: Prometheus) -> None:
-    found = read(Login(url=prometheus.url, namespace_label="job", pod_label="instance"), ("job-0", "busy"))
+    login = Login(url=prometheus.url, namespace_label="job", pod_label="instance")
+    found = read_scraped(login, ("job-0", "busy"))
     assert found.of(Signal.TTFT_COUNT, ("job-0", "busy")) == Value(100.0)
 
 
@@ -147,11 +168,13 @@ def test_an_engine_that_restarts_begins_at_zero(prometheus: Prometheus, vllm: Fa
         return read(login, GONE).of(Signal.TTFT_COUNT, GONE) == Value(1000.0)
 
     wait_until(seen, "the requests")
-    before = read(login, GONE).of(Signal.STARTED, GONE)
+    before = read_scraped(login, GONE).of(Signal.STARTED, GONE)
     vllm.engines[GONE].restart()
     vllm.engines[GONE].started += 100
     wait_until(lambda: read(login, GONE).of(Signal.TTFT_COUNT, GONE) is ZERO, "the restart")
-    assert read(login, GONE).of(Signal.STARTED, GONE) != before
+    after = read_scraped(login, GONE).of(Signal.STARTED, GONE)
+    assert isinstance(after, Value)
+    assert after != before
 
 
 @pytest.mark.parametrize("login", ["password", "tls"])

@@ -184,7 +184,7 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
         # A second generation, so that a workload goes; and enough of them, so that the history is trimmed.
         for tokens in range(4096, 4096 + 8 * 256, 256):
             cluster.apply(service(namespace, tokens))
-            wait_until(lambda: settled(cluster.api.get(path)), f"the plan for {tokens} tokens", timeout_s=60)
+            wait_until(lambda: settled(cluster.api.get(path)), f"the plan for {tokens} tokens")
         wait_until(lambda: len(names(cluster, namespace, "deployments")) == 1, "the last workload alone")
         wait_until(lambda: len(names(cluster, namespace, "controllerrevisions")) < 8, "a trimmed history")
         cluster.api.delete(path)
@@ -237,7 +237,7 @@ def serve(
     with operator:
         cluster.apply(plain("default"), plain(namespace))
         own = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/llmservices/plain"
-        wait_until(lambda: settled(cluster.api.get(own)), "the service", timeout_s=90)
+        wait_until(lambda: settled(cluster.api.get(own)), "the service")
         other = "/apis/shardwright.dev/v1alpha1/namespaces/default/llmservices/plain"
         assert cluster.api.get(other)["status"]["observedGeneration"] == -1
         cluster.api.delete(other)

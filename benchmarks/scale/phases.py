@@ -61,7 +61,7 @@ class Phases:
         self._operator.launch()
         with self._sampled(samples):
             ready_s = await self._wait_ready()
-            unsettled = await self._settle(_PASS_TIMEOUT_S)
+            unsettled = await self._settle()
         usage = self._operator.usage()
         requests = self._log.since(0)
         children, status = audit.writes_per_child(requests), audit.status_writes(requests)
@@ -126,7 +126,7 @@ class Phases:
 
     async def burst(self, count: int) -> None:
         """Change many services at once."""
-        await self._settle(60)
+        await self._settle()
         mark, before = self._log.refresh(), self._operator.usage().cpu_s
         latencies: list[float] = []
         began = time.time()
@@ -137,7 +137,7 @@ class Phases:
         async with asyncio.TaskGroup() as group:
             for index in _spread_over(self._count, count, start=1):
                 group.create_task(one(index))
-        unsettled = await self._settle(120)
+        unsettled = await self._settle()
         self.figures["burstP99Seconds"] = spread(latencies)["p99"]
         received = [
             r.at_s - began for r in self._log.since(mark) if r.resource == "deployments" and r.is_write
@@ -159,7 +159,7 @@ class Phases:
         mark, began = self._log.refresh(), time.monotonic()
         self._operator.launch()
         ready_s = await self._wait_ready()
-        await self._settle(120)
+        await self._settle()
         requests, usage = self._log.since(mark), self._operator.usage()
         self.figures["restartWrites"] = len(audit.writes(requests))
         self.figures["rssAfterRestartMiB"] = usage.rss_mib
@@ -196,7 +196,7 @@ class Phases:
             key, lambda fact: fact.settled, "the new service Ready", 120
         )
         plain_s = await plain_ready - back
-        await self._settle(120)
+        await self._settle()
         survived = self._operator.is_running and self._operator.pid == pid
         children = audit.writes_per_child(self._log.since(mark))
         others = {child: n for child, n in children.items() if not child[2].startswith("after-outage")}
@@ -251,15 +251,15 @@ class Phases:
         return time.monotonic()
 
     async def _wait_ready(self) -> float:
-        return await asyncio.to_thread(self._operator.wait_ready, 120)
+        return await asyncio.to_thread(self._operator.wait_ready)
 
-    async def _settle(self, timeout_s: float) -> int:
+    async def _settle(self) -> int:
         """Wait until all services are settled and the operator is quiet; give how many are not settled."""
 
         def unsettled() -> int:
             return sum(not seen.fact.settled for seen in self._services.seen.values())
 
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + _PASS_TIMEOUT_S
         mark, since = self._busy(), time.monotonic()
         while time.monotonic() < deadline:
             await asyncio.sleep(0.25)

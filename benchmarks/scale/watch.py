@@ -51,7 +51,7 @@ class Watcher(Generic[Fact]):
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def wait_for_object(
-        self, key: Key, predicate: Callable[[Fact], bool], what: str, timeout_s: float = 60.0
+        self, key: Key, predicate: Callable[[Fact], bool], what: str, timeout_s: float = 600.0
     ) -> float:
         """Wait until one object fulfils the predicate and give the time at which that state arrived.
 

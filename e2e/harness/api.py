@@ -32,8 +32,7 @@ class ApiError(RuntimeError):
 class Api:
     """Requests with the identity of a kubeconfig file."""
 
-    def __init__(self, kubeconfig: Path, timeout_s: float = _TIMEOUT_S) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, kubeconfig: Path) -> None:
         document = yaml.safe_load(kubeconfig.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
         self._host = urlsplit(cluster["server"]).netloc
@@ -97,7 +96,7 @@ class Api:
     ) -> tuple[int, str]:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = http.client.HTTPSConnection(self._host, timeout=self._timeout_s, context=self._tls)
+            connection = http.client.HTTPSConnection(self._host, timeout=_TIMEOUT_S, context=self._tls)
             self._local.connection = connection
         try:
             connection.request(method, path, payload, headers)

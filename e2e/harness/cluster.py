@@ -8,10 +8,10 @@ import contextlib
 import os
 import secrets
 import shutil
-import socket
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,13 +21,13 @@ import yaml
 from harness import binaries, components, kubeconfig
 from harness.api import Api, Json
 from harness.certs import Authority, KeyPair
+from harness.ports import free_ports
 from harness.processes import Process, ProcessError, stop_all
 from harness.waiting import wait_until
 
 FAULT_PREFIX = "kwok.shardwright.test/"
 STAGES = Path(__file__).with_name("stages")
 _START_ATTEMPTS = 3
-_READY_TIMEOUT_S = 60.0
 _STOP_GRACE_S = 1.0  # each; nothing here is worth a longer good-bye
 _TOKEN_LIFETIME_S = 7 * 24 * 3600
 _PORT_TAKEN = "address already in use"
@@ -95,7 +95,7 @@ class Cluster:
                 try:
                     self._start_once()
                 except ProcessError as error:
-                    # Between choosing a free port and using it, another process may take it.
+                    # A program that is no business of ours may listen there by now.
                     if _PORT_TAKEN not in str(error) or attempt == _START_ATTEMPTS:
                         raise
                     self._end_processes()
@@ -187,14 +187,23 @@ class Cluster:
         labels[f"{FAULT_PREFIX}faults"] = "on"
         self.api.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
 
-    def wait_for_nodes(self, count: int, timeout_s: float = 60.0) -> None:
+    def wait_for_nodes(self, count: int) -> None:
         """Wait until at least this many nodes are ready and free of the taint they are born with."""
 
         def ready() -> bool:
             nodes = self.api.get("/api/v1/nodes?limit=10000")["items"]
             return sum(_is_ready(node) for node in nodes) >= count
 
-        wait_until(ready, f"{count} ready nodes", timeout_s=timeout_s)
+        wait_until(ready, f"{count} ready nodes")
+
+    @contextlib.contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """Hold one component still: what it would do after a time of its own cannot overtake a test."""
+        self._processes[name].signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._processes[name].signal(signal.SIGCONT)
 
     def check(self) -> None:
         """Raise, with the end of its log, when a component died."""
@@ -277,8 +286,7 @@ class Cluster:
         process.start()
 
     def _wait_for_apiserver(self) -> None:
-        # Short patience: a stranger that took the port may accept connections and never answer.
-        with contextlib.closing(Api(self.kubeconfig, timeout_s=2.0)) as probe:
+        with contextlib.closing(Api(self.kubeconfig)) as probe:
             self._until(lambda: probe.get("/readyz") == "ok", "the API server", needed=_SERVERS)
 
     def _until(self, probe: Callable[[], object], what: str, needed: Iterable[str]) -> None:
@@ -286,7 +294,7 @@ class Cluster:
             self._check(needed)
             return probe()
 
-        wait_until(checked, what, timeout_s=_READY_TIMEOUT_S, every_s=0.05)
+        wait_until(checked, what, every_s=0.05)
 
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
@@ -340,12 +348,3 @@ def _is_ready(node: Json) -> bool:
     return all(taint["key"] != born_with for taint in node["spec"].get("taints", [])) and any(
         each["type"] == "Ready" and each["status"] == "True" for each in conditions
     )
-
-
-def free_ports(host: str, count: int) -> list[int]:
-    """Give ports that were free a moment ago, all different: the sockets are held until the last is chosen."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [int(each.getsockname()[1]) for each in sockets]

@@ -19,9 +19,9 @@ from typing import Any, Self
 
 from harness.binaries import BuildError
 from harness.cache import cache_dir, file_lock
-from harness.cluster import free_ports
+from harness.ports import free_ports
 from harness.processes import Process
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 PROGRAM = "prometheus"
 _ADVICE = "install Prometheus so that `prometheus` is on PATH"
@@ -160,13 +160,13 @@ class Prometheus:
     def _listens(self) -> bool:
         if self._process is not None:
             self._process.check()
-        with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S):
             return True
 
     def _get(self, path: str) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"{self.url}{path}", timeout=5) as response:
+            with opener.open(f"{self.url}{path}", timeout=PATIENCE_S) as response:
                 text: str = response.read().decode()
                 return text
         except urllib.error.HTTPError as error:

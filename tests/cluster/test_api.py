@@ -2,19 +2,21 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from shardwright.cluster import watch as module
+from patience import eventually
 from shardwright.cluster.api import Api
 from shardwright.cluster.errors import Conflict, Forbidden, Gone, Invalid, Transient
 from shardwright.cluster.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE
 from shardwright.cluster.transport import AiohttpTransport, TokenBucket
-from shardwright.cluster.watch import Watch
+from shardwright.cluster.watch import INACTIVITY_S, Watch
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OBJECT = {
@@ -165,14 +167,17 @@ async def test_an_answer_in_chunks_is_read_whole(server):
 async def test_a_connection_that_was_closed_while_idle_is_replaced(server):
     script, api, _ = server
 
-    async def answer_and_leave(request: web.Request) -> web.Response:
-        asyncio.get_running_loop().call_later(0.05, request.transport.abort)
+    transports = []
+
+    async def answer_once(request: web.Request) -> web.Response:
+        transports.append(request.transport)
         return web.json_response({"metadata": {"name": "a"}})
 
-    script.answers.append(answer_and_leave)
+    script.answers.append(answer_once)
     script.say(200, {"metadata": {"name": "b"}})
     await api.get(CONFIG_MAP, "n", "a")
-    await asyncio.sleep(0.1)
+    transports[0].abort()
+    await eventually(lambda: not api._transport._direct._idle)
     assert (await api.get(CONFIG_MAP, "n", "b"))["metadata"]["name"] == "b"
     assert len(script.asked) == 2
 
@@ -259,19 +264,11 @@ def listing(version: int, *items: dict) -> dict:
     return {"metadata": {"resourceVersion": str(version)}, "items": list(items)}
 
 
-async def eventually(probe: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if probe():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("not within 5 s")
-
-
 @pytest_asyncio.fixture
-async def watch(server):
+async def watch(server, clock):
     script, api, _ = server
     sink = Names()
-    watching = Watch(api, SERVICE, sink, clock=asyncio.get_running_loop().time)
+    watching = Watch(api, SERVICE, sink, clock=clock)
     task = asyncio.create_task(watching.run())
     yield script, watching, sink
     task.cancel()
@@ -332,19 +329,37 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_watch(watch, capl
     assert "unreadable object" in caplog.text
 
 
-async def test_a_quiet_watch_is_asked_for_again_where_it_was_and_is_no_fault(watch, monkeypatch, caplog):
+@pytest.fixture
+def begun(monkeypatch) -> list[str]:
+    """Answers whose head the client has read, by their paths."""
+    found = []
+    start = aiohttp.ClientResponse.start
+
+    async def started(response, connection):
+        await start(response, connection)
+        found.append(response.url.path_qs)
+        return response
+
+    monkeypatch.setattr(aiohttp.ClientResponse, "start", started)
+    return found
+
+
+async def test_a_quiet_watch_is_asked_for_again_where_it_was_and_is_no_fault(watch, begun, clock, caplog):
     """Where no object of a kind was ever made the API server sends no bookmark."""
-    monkeypatch.setattr(module, "INACTIVITY_S", 0.1)
     script, watching, sink = watch
     script.say(200, listing(10, thing("a", 9)))
     for _ in range(3):
         script.stream(hang=True)
     script.stream({"type": "ADDED", "object": thing("b", 11)}, hang=True)
     beat = watching.beat_at
+    for count in (1, 2, 3):
+        await eventually(lambda count=count: len(begun) == count)
+        assert sink.held == {("n", "a"): "9"}
+        clock.advance(2 * INACTIVITY_S)
     await eventually(lambda: set(sink.held) == {("n", "a"), ("n", "b")})
     assert watching.lists == 1
     assert all("resourceVersion=10" in asked[1] for asked in script.asked[1:5])
-    assert watching.beat_at >= beat + 0.3
+    assert watching.beat_at >= beat + 6 * INACTIVITY_S
     assert caplog.text == ""
 
 
@@ -353,18 +368,22 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_asked_in_a_hurry(wat
     script.say(200, listing(10))
     for _ in range(1000):
         script.stream()
-    await asyncio.sleep(0.5)
-    assert 4 <= len(script.asked) <= 15
+    await eventually(lambda: script.asked)
+    began = time.monotonic()
+    await eventually(lambda: len(script.asked) >= 10)
+    assert time.monotonic() - began > 7 * 0.05, "more than 20 requests a second"
     assert watching.lists == 1
     assert caplog.text == ""
 
 
-async def test_a_server_that_takes_connections_and_says_nothing_is_a_fault(watch, monkeypatch, caplog):
-    monkeypatch.setattr(module, "INACTIVITY_S", 0.1)
+async def test_a_server_that_takes_connections_and_says_nothing_is_a_fault(watch, clock, caplog):
     script, watching, sink = watch
     script.say(200, listing(10))
-    await eventually(lambda: len(script.asked) >= 3)
+    await eventually(lambda: len(script.asked) == 2)
+    clock.advance(INACTIVITY_S)
+    await eventually(lambda: len(script.asked) == 3)
     assert "watch interrupted kind=services failures=1" in caplog.text
     script.stream({"type": "ADDED", "object": thing("b", 11)}, hang=True)
+    clock.advance(INACTIVITY_S)
     await eventually(lambda: set(sink.held) == {("n", "b")})
     assert watching.lists == 1

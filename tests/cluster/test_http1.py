@@ -8,9 +8,12 @@ import pytest
 import pytest_asyncio
 
 from harness.certs import Authority
+from patience import PATIENCE_S, eventually, sockets_closed
+from shardwright.cluster import http1
 from shardwright.cluster.http1 import Broken, Connections, encode_headers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+TIMEOUT_S = 2 * PATIENCE_S
 Say = Callable[["Line"], Awaitable[None]]
 
 
@@ -29,14 +32,38 @@ class Line:
     def cut(self) -> None:
         self.writer.transport.abort()
 
+    async def ended(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self.over.wait()
+
 
 class Peer:
-    """A scripted server: one entry of `script` for each request, on whatever connection; then `OK`."""
+    """A scripted server: one entry of `script` for each request, on whatever connection; then `OK`.
+
+    `heard` is how many bytes have arrived at the client.
+    """
 
     def __init__(self) -> None:
         self.script: list[Say] = []
         self.lines: list[Line] = []
         self.asked: list[bytes] = []
+        self.heard = 0
+
+    async def requests(self, count: int) -> None:
+        await eventually(lambda: len(self.asked) >= count)
+
+    def saying(self, *parts: bytes, then: Say | None = None) -> Say:
+        """Each part by itself: the next is said when the client has heard the last."""
+
+        async def say(line: Line) -> None:
+            for part in parts:
+                heard = self.heard + len(part)
+                await line.say(part)
+                await eventually(lambda heard=heard: self.heard >= heard)
+            if then is not None:
+                await then(line)
+
+        return say
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = Line(reader, writer)
@@ -72,8 +99,15 @@ def certificates(tmp_path_factory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @pytest_asyncio.fixture(params=["plain", "tls"])
-async def peer(request, certificates) -> AsyncIterator[tuple[Peer, Client]]:
+async def peer(request, certificates, monkeypatch) -> AsyncIterator[tuple[Peer, Client]]:
     peer = Peer()
+    take = http1._Connection.data_received
+
+    def hear(connection, data: bytes) -> None:
+        peer.heard += len(data)
+        take(connection, data)
+
+    monkeypatch.setattr(http1._Connection, "data_received", hear)
     server_tls, client_tls = certificates if request.param == "tls" else (None, None)
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, ssl=server_tls)
     port = server.sockets[0].getsockname()[1]
@@ -83,8 +117,8 @@ async def peer(request, certificates) -> AsyncIterator[tuple[Peer, Client]]:
         client_tls,
         None,
         headers={"User-Agent": "test"},
-        timeout_s=0.3,
-        connect_timeout_s=5,
+        timeout_s=TIMEOUT_S,
+        connect_timeout_s=TIMEOUT_S,
     )
     yield peer, client
     client.close()
@@ -92,8 +126,9 @@ async def peer(request, certificates) -> AsyncIterator[tuple[Peer, Client]]:
     for line in peer.lines:
         if not line.over.is_set():
             line.cut()
-    await asyncio.wait_for(asyncio.gather(*(line.over.wait() for line in peer.lines)), 5)
-    await asyncio.sleep(0.01)
+    for line in peer.lines:
+        await line.ended()
+    await sockets_closed()
 
 
 async def cut(line: Line) -> None:
@@ -102,17 +137,6 @@ async def cut(line: Line) -> None:
 
 async def silence(line: Line) -> None:
     await line.reader.read(1)
-
-
-def saying(*parts: bytes, then: Say | None = None) -> Say:
-    async def say(line: Line) -> None:
-        for part in parts:
-            await line.say(part)
-            await asyncio.sleep(0.002)
-        if then is not None:
-            await then(line)
-
-    return say
 
 
 async def test_a_request_is_sent_as_asked(peer):
@@ -129,7 +153,9 @@ async def test_a_request_is_sent_as_asked(peer):
 
 
 def test_an_address_of_ipv6_stands_in_brackets():
-    client = Connections("fd00::1", 6443, None, None, headers={}, timeout_s=1, connect_timeout_s=1)
+    client = Connections(
+        "fd00::1", 6443, None, None, headers={}, timeout_s=TIMEOUT_S, connect_timeout_s=TIMEOUT_S
+    )
     assert client._fixed == b" HTTP/1.1\r\nHost: [fd00::1]:6443\r\n"
 
 
@@ -149,7 +175,7 @@ async def test_answers_that_come_in_pieces_leave_the_connection_usable(peer):
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n"
     fixed = b"HTTP/1.1 201 Created\r\nContent-Length: 7\r\n\r\nwritten"
     for sent, expected in ((chunked, (200, b"abcd")), (fixed, (201, b"written"))):
-        server.script.append(saying(*(sent[at : at + 5] for at in range(0, len(sent), 5))))
+        server.script.append(server.saying(*(sent[at : at + 5] for at in range(0, len(sent), 5))))
         assert await client.get() == expected
     assert len(server.lines) == 1
 
@@ -157,10 +183,10 @@ async def test_answers_that_come_in_pieces_leave_the_connection_usable(peer):
 async def test_a_long_answer_is_read_whole(peer):
     server, client = peer
     body = bytes(range(256)) * 8000
-    server.script.append(saying(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body))
+    server.script.append(server.saying(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body))
     chunks = b"".join(b"%x\r\n%b\r\n" % (4096, body[at : at + 4096]) for at in range(0, 4096 * 500, 4096))
     server.script.append(
-        saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
+        server.saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
     )
     assert await client.get() == (200, body)
     assert await client.get() == (200, body)
@@ -179,8 +205,7 @@ async def test_a_connection_closed_while_idle_is_dropped_and_nothing_is_sent_on_
     server, client = peer
     await client.get()
     server.lines[0].writer.close()
-    await asyncio.sleep(0.05)
-    assert not client._idle
+    await eventually(lambda: not client._idle)
     await client.get()
     assert (len(server.asked), len(server.lines)) == (2, 2)
 
@@ -199,7 +224,7 @@ async def test_a_new_connection_that_ends_unheard_is_an_error(peer):
 async def test_an_answer_that_breaks_off_is_an_error_and_never_asked_for_again(peer, part):
     server, client = peer
     await client.get()
-    server.script = [saying(part, then=cut)]
+    server.script = [server.saying(part, then=cut)]
     with pytest.raises(Broken, match="connection lost"):
         await client.get()
     assert len(server.asked) == 2
@@ -208,74 +233,83 @@ async def test_an_answer_that_breaks_off_is_an_error_and_never_asked_for_again(p
 
 async def test_a_body_up_to_the_end_of_the_connection_is_an_error(peer):
     server, client = peer
-    server.script = [saying(b"HTTP/1.1 200 OK\r\n\r\nbody", then=cut)]
+    server.script = [server.saying(b"HTTP/1.1 200 OK\r\n\r\nbody", then=cut)]
     with pytest.raises(Broken, match="no length"):
         await client.get()
-    await asyncio.wait_for(server.lines[0].over.wait(), 5)
+    await server.lines[0].ended()
 
 
 @pytest.mark.parametrize("garbage", [b"garbage", OK])
 async def test_more_than_was_asked_for_ends_the_connection_after_its_answer(peer, garbage):
     server, client = peer
-    server.script = [saying(OK + garbage)]
+    server.script = [server.saying(OK + garbage)]
     assert await client.get() == (200, b"ok")
-    server.script = [saying(OK, garbage)]  # and once when the connection is idle already
+    server.script = [server.saying(OK, garbage)]  # and once when the connection is idle already
     assert await client.get() == (200, b"ok")
-    await asyncio.sleep(0.05)
-    assert not client._idle
+    await eventually(lambda: not client._idle)
     assert await client.get() == (200, b"ok")
     assert len(server.lines) == 3
 
 
 async def test_a_server_may_ask_to_close(peer):
     server, client = peer
-    server.script = [saying(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))]
+    server.script = [server.saying(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))]
     assert await client.get() == (200, b"ok")
-    await asyncio.wait_for(server.lines[0].over.wait(), 5)
+    await server.lines[0].ended()
     await client.get()
     assert len(server.lines) == 2
 
 
 @pytest.mark.parametrize("part", [b"", OK[:-1]])
-async def test_a_request_that_takes_too_long_ends_and_others_go_on(peer, part):
+async def test_a_request_that_takes_too_long_ends_and_others_go_on(peer, clock, part):
     server, client = peer
-    loop = asyncio.get_running_loop()
-    server.script = [saying(part, then=silence)]
-    started = loop.time()
-    late = asyncio.create_task(client.get())
-    await asyncio.sleep(0.2)
+    gate = asyncio.Event()
 
     async def slowly(line: Line) -> None:
-        await asyncio.sleep(0.2)
+        await gate.wait()
         await line.say(OK)
 
-    server.script += [slowly, silence]
+    server.script = [server.saying(part, then=silence), slowly, silence]
+    late = asyncio.create_task(client.get())
+    await server.requests(1)
+    clock.advance(TIMEOUT_S / 2)
     other = asyncio.create_task(client.get())
-    await asyncio.sleep(0.02)
+    await server.requests(2)
     later = asyncio.create_task(client.get())
-    with pytest.raises(TimeoutError, match=r"0\.3 s"):
+    await server.requests(3)
+    assert not late.done()
+    clock.advance(TIMEOUT_S / 2)
+    with pytest.raises(TimeoutError, match=f"within {TIMEOUT_S:g} s"):
         await late
-    assert 0.29 < loop.time() - started < 1
+    assert not other.done()
+    assert not later.done()
+    gate.set()
     assert await other == (200, b"ok")
-    async with asyncio.timeout(1):
-        with pytest.raises(TimeoutError, match=r"0\.3 s"):
-            await later
+    clock.advance(TIMEOUT_S / 2)
+    with pytest.raises(TimeoutError, match=f"within {TIMEOUT_S:g} s"):
+        await later
     assert len(server.asked) == 3
-    await asyncio.wait_for(server.lines[0].over.wait(), 5)
-    await asyncio.sleep(0.35)
-    assert client._sweeper is None, "the timer rests when nothing is in flight"
+    await server.lines[0].ended()
+    clock.advance(TIMEOUT_S)
+    await eventually(lambda: client._sweeper is None)  # the timer rests when nothing is in flight
 
 
 async def test_a_cancelled_request_closes_its_connection(peer):
     server, client = peer
     await client.get()
-    server.script = [saying(OK[:-1], then=silence)]
+    begun = asyncio.Event()
+
+    async def begin(line: Line) -> None:
+        begun.set()
+        await silence(line)
+
+    server.script = [server.saying(OK[:-1], then=begin)]
     task = asyncio.create_task(client.get())
-    await asyncio.sleep(0.05)
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(server.lines[0].over.wait(), 5)
+    await server.lines[0].ended()
     assert not client._busy
     assert await client.get() == (200, b"ok")
     assert len(server.lines) == 2
@@ -297,7 +331,7 @@ async def test_a_request_cancelled_as_its_answer_arrives_leaves_no_connection_be
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(server.lines[0].over.wait(), 5)
+    await server.lines[0].ended()
     assert not client._busy
     assert not client._idle
 
@@ -305,17 +339,20 @@ async def test_a_request_cancelled_as_its_answer_arrives_leaves_no_connection_be
 async def test_closing_ends_what_is_idle_and_what_is_in_use_after_its_request(peer):
     server, client = peer
     await asyncio.gather(client.get(), client.get())
+    gate = asyncio.Event()
 
     async def slowly(line: Line) -> None:
-        await asyncio.sleep(0.05)
+        await gate.wait()
         await line.say(OK)
 
     server.script = [slowly]
     task = asyncio.create_task(client.get())
-    await asyncio.sleep(0.02)
+    await server.requests(3)
     client.close()
+    gate.set()
     assert await task == (200, b"ok")
-    await asyncio.wait_for(asyncio.gather(*(line.over.wait() for line in server.lines)), 5)
+    for line in server.lines:
+        await line.ended()
 
 
 async def test_no_more_than_64_are_kept(peer):
@@ -329,11 +366,8 @@ async def test_no_more_than_64_are_kept(peer):
         await line.say(OK)
 
     server.script = [together] * 70
-    client._timeout_s = 10
     await asyncio.gather(*(client.get() for _ in range(70)))
     assert len(client._idle) == 64
-    ended = [asyncio.create_task(line.over.wait()) for line in server.lines]
-    done, waiting = await asyncio.wait(ended, timeout=0.5)
-    assert len(done) == 6
-    for task in waiting:
-        task.cancel()
+    await eventually(lambda: sum(line.over.is_set() for line in server.lines) == 6)
+    await asyncio.gather(*(client.get() for _ in range(64)))
+    assert len(server.lines) == 70, "the others were open"

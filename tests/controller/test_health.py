@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 
 from harness import nodes
+from patience import PATIENCE_S
 from shardwright.cluster.errors import Transient
 from shardwright.cluster.kinds import NODE, POD
 from shardwright.cluster.store import Store
@@ -230,7 +231,7 @@ async def test_without_an_answer_the_canary_says_nothing_and_goes_on(canary, lis
 def answer(port, path):
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()

@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from harness.cluster import free_ports
+from harness.ports import free_ports
 from harness.processes import Process, ProcessError, is_alive, stop_all
+from harness.waiting import PATIENCE_S, wait_until
 
 PARENT = """
 import signal, sys, time
@@ -33,10 +33,7 @@ def sleeper(tmp_path, *command):
 
 
 def wait_gone(pid):
-    deadline = time.monotonic() + 10
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not is_alive(pid)
+    wait_until(lambda: not is_alive(pid), f"the end of {pid}")
 
 
 def test_stop_ends_it(tmp_path):
@@ -48,17 +45,16 @@ def test_stop_ends_it(tmp_path):
 
 
 def test_stop_insists(tmp_path):
-    process = sleeper(tmp_path, "/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done")
+    process = sleeper(tmp_path, "/bin/sh", "-c", "trap '' TERM; echo deaf; while true; do sleep 1; done")
     pid = process.pid
-    time.sleep(0.2)
+    wait_until(lambda: "deaf" in process.tail(), "the shell")
     stop_all([process], grace_s=0.2)
     assert not is_alive(pid)
 
 
 def test_check_shows_the_end_of_the_log(tmp_path):
     process = sleeper(tmp_path, "/bin/sh", "-c", "echo bad flag; exit 3")
-    while process.pid is not None:
-        time.sleep(0.02)
+    wait_until(lambda: process.pid is None, "its end")
     with pytest.raises(ProcessError, match=r"exit code 3(.|\n)*bad flag"):
         process.check()
 
@@ -77,8 +73,8 @@ def test_children_die_with_their_parent(tmp_path, number):
     try:
         child = int(parent.stdout.readline())
         parent.send_signal(number)
-        parent.wait(timeout=10)
-        assert wait_gone(child)
+        parent.wait(timeout=PATIENCE_S)
+        wait_gone(child)
     finally:
         parent.kill()
         parent.wait()
@@ -87,3 +83,19 @@ def test_children_die_with_their_parent(tmp_path, number):
 
 def test_free_ports_differ():
     assert len(set(free_ports("127.0.0.1", 20))) == 20
+
+
+def test_a_port_is_given_once_whoever_asks():
+    """Nobody has it between its choice and its use: neither another of our processes nor an outgoing connection."""
+    own = set(free_ports("127.0.0.1", 20)) | set(free_ports("127.0.0.1", 20))
+    assert len(own) == 40
+    ask = (
+        "from harness import ports\n"
+        f"ports.OURS = {sorted(own)}\n"
+        "try: print(ports.free_ports('127.0.0.1', 1))\n"
+        "except ports.NoPortError: print('none')"
+    )
+    command = [sys.executable, "-c", ask]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "none\n"

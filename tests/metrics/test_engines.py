@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from patience import PATIENCE_S, eventually
+from shardwright.metrics import engines as module
 from shardwright.metrics.engines import AT_ONCE, FIRST_REST_S, EngineSource, signals
 from shardwright.metrics.source import ALIVE, CACHE, CACHE_LABELS, NAMES, Target, kv_tokens
 from shardwright.planner.signals import (
@@ -124,30 +126,36 @@ def test_the_page_is_read_as_prometheus_client_reads_it(lines):
             assert found[signal].number == sums[name]
 
 
+SILENCE = object()
+
+
 class Engines:
-    """Servers on loopback addresses, one answer for each."""
+    """Servers on loopback addresses, one answer for each; none is given while `open` is not set."""
 
     def __init__(self):
         self.asked = []
         self.answers = {}
         self.at_once = self.most = 0
+        self.open = asyncio.Event()
+        self.open.set()
 
     async def handle(self, request):
         self.asked.append(request.host.partition(":")[0])
         self.at_once += 1
         self.most = max(self.most, self.at_once)
         try:
+            await self.open.wait()
             answer = self.answers.get(request.host.partition(":")[0], PAGE)
-            if asyncio.iscoroutinefunction(answer):
-                answer = await answer()
-            await asyncio.sleep(0.01)
+            if answer is SILENCE:
+                await asyncio.Event().wait()
             return answer if isinstance(answer, web.StreamResponse) else web.Response(text=answer)
         finally:
             self.at_once -= 1
 
 
 @pytest.fixture
-async def engines():
+async def engines(monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT_S", 2 * PATIENCE_S)
     servers = Engines()
     app = web.Application()
     app.router.add_get("/metrics", servers.handle)
@@ -164,24 +172,24 @@ def target(index):
     return Target(("team", f"chat-{index}"), f"127.0.0.{index}")
 
 
-async def test_each_engine_answers_for_itself(engines):
-    async def hang():
-        await asyncio.sleep(30)
-
+async def test_each_engine_answers_for_itself(engines, clock, monkeypatch):
     engines.answers = {
         "127.0.0.2": web.Response(status=500),
-        "127.0.0.3": hang,
+        "127.0.0.3": SILENCE,
         "127.0.0.4": "x" * (5 << 20),
         "127.0.0.5": web.Response(status=302, headers={"Location": "http://127.0.0.1/"}),
         "127.0.0.6": web.Response(body=b"\xff\xfe"),
     }
-    clock = [0.0]
-    source = EngineSource(lambda: clock[0], port=engines.port, now=lambda: 50.0)
+    pages = []
+    monkeypatch.setattr(module, "signals", lambda page, at_s: pages.append(page) or signals(page, at_s))
+    now = [0.0]
+    source = EngineSource(lambda: now[0], port=engines.port, now=lambda: 50.0)
     targets = [*(target(index) for index in range(1, 7)), Target(("team", "new"), "")]
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    found = await source.read(targets)
-    assert loop.time() - began < 4
+    reading = asyncio.create_task(source.read(targets))
+    await eventually(lambda: len(engines.asked) == 6 and pages)
+    assert not reading.done()
+    clock.advance(module.TIMEOUT_S)
+    found = await reading
     assert not found.failure
     assert found.of(Signal.TTFT_COUNT, ("team", "chat-1")) == Value(7.0)
     for index in range(2, 7):
@@ -193,14 +201,20 @@ async def test_each_engine_answers_for_itself(engines):
     again = await source.read(targets)
     assert set(engines.asked) == {"127.0.0.1"}
     assert isinstance(again.of(Signal.TTFT_COUNT, ("team", "chat-2")), Unknown)
-    clock[0] = FIRST_REST_S + 1
+    now[0] = FIRST_REST_S + 1
     assert (await source.read(targets)).of(Signal.TTFT_COUNT, ("team", "chat-2")) == Value(7.0)
     await source.close()
 
 
 async def test_only_some_engines_are_asked_at_once(engines):
     source = EngineSource(lambda: 0.0, port=engines.port)
-    found = await source.read([target(index) for index in range(1, 101)])
+    engines.open.clear()
+    reading = asyncio.create_task(source.read([target(index) for index in range(1, 101)]))
+    await eventually(lambda: engines.at_once >= AT_ONCE)
+    for _ in range(100):  # one more would come in these turns of the loop
+        await asyncio.sleep(0)
+    engines.open.set()
+    found = await reading
     assert len(engines.asked) == 100
     assert engines.most <= AT_ONCE
     assert found.of(Signal.TTFT_COUNT, ("team", "chat-100")) == Value(7.0)

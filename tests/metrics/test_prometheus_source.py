@@ -1,10 +1,12 @@
 """What the source sends, and what it makes of servers that are no good. Figures: e2e/test_prometheus_source.py."""
 
 import asyncio
+import socket
 
 import pytest
 from aiohttp import web
 
+from patience import PATIENCE_S, eventually
 from shardwright.metrics import prometheus
 from shardwright.metrics.login import Login
 from shardwright.metrics.prometheus import PrometheusSource, queries
@@ -13,6 +15,12 @@ from shardwright.planner.signals import UNREACHABLE, Signal
 
 POD = ("team", "chat-1")
 EMPTY = {"status": "success", "data": {"resultType": "vector", "result": []}}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    monkeypatch.setattr(prometheus, "QUERY_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(prometheus, "READ_TIMEOUT_S", PATIENCE_S)
 
 
 class Server:
@@ -71,10 +79,6 @@ async def test_a_renewed_token_is_used_at_once(server, tmp_path):
     assert (sent[0], sent[-1]) == ("Bearer first", "Bearer second")
 
 
-async def hang():
-    await asyncio.sleep(30)
-
-
 BAD = {
     "status 503": (web.Response(status=503, text="hunter2"), "Prometheus answers with status 503"),
     "status 403": (web.Response(status=403), "Prometheus answers with status 403: check the login"),
@@ -84,18 +88,26 @@ BAD = {
     "a list": ([], "what answers is no Prometheus"),
     "no vector": ({"data": {"result": "5"}}, "what answers is no Prometheus"),
     "too long": (web.Response(text=" " * 5000), "what answers is no Prometheus"),
-    "silent": (hang, "Prometheus does not answer in time"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
 async def test_a_server_that_is_no_good_is_a_failure_in_stable_words(server, kind, monkeypatch):
     monkeypatch.setattr(prometheus, "MOST_BYTES", 4000)
-    monkeypatch.setattr(prometheus, "QUERY_TIMEOUT_S", 0.3)
     server.answer, words = BAD[kind]
     found = await read(Login(url=server.url))
     assert found.failure == words
     assert len(server.requests) == 1, "the first failure ends a reading"
+    assert found.of(Signal.TTFT_COUNT, POD) is UNREACHABLE
+
+
+async def test_a_server_that_says_nothing_is_a_failure(monkeypatch):
+    monkeypatch.setattr(prometheus, "QUERY_TIMEOUT_S", 0.2)
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as silent:  # the kernel takes connections, and nobody reads them
+        found = await read(Login(url=f"http://127.0.0.1:{silent.getsockname()[1]}"))
+    assert found.failure == "Prometheus does not answer in time"
     assert found.of(Signal.TTFT_COUNT, POD) is UNREACHABLE
 
 
@@ -116,16 +128,25 @@ async def test_a_row_that_is_no_figure_is_no_figure(server, row):
     assert getattr(found.of(Signal.TTFT_COUNT, POD), "number", None) is None
 
 
-async def test_a_reading_under_way_is_not_joined_by_another(server, monkeypatch):
-    monkeypatch.setattr(prometheus, "READ_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(prometheus, "QUERY_TIMEOUT_S", 0.6)
-    server.answer = hang
+async def test_a_reading_under_way_is_not_joined_by_another(server, clock):
+    gate = asyncio.Event()
+
+    async def slowly():
+        await gate.wait()
+        return EMPTY
+
+    server.answer = slowly
     source = PrometheusSource(Login(url=server.url), stale_s=60.0)
+    first = asyncio.create_task(source.read([]))
+    await eventually(lambda: server.requests)
     assert (await source.read([])).failure == "Prometheus does not answer in time"
+    clock.advance(PATIENCE_S)
+    assert (await first).failure == "Prometheus does not answer in time"
     assert (await source.read([])).failure == "Prometheus does not answer in time"
     assert len(server.requests) == 1
+    gate.set()
     server.answer = EMPTY
-    await asyncio.sleep(0.6)
+    await eventually(source._running.done)
     assert not (await source.read([])).failure
 
 

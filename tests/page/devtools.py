@@ -19,7 +19,7 @@ FLAGS = (
     "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb",
     "--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9", "--remote-debugging-pipe",
 )  # fmt: skip
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def program():
@@ -74,10 +74,15 @@ class Browser:
                 return found["result"]
             self.events.append(found)
 
-    def wait_for(self, method, session):
-        """Wait for an event."""
+    def wait_for(self, method, session, **params):
+        """Wait for an event with these parameters, among others."""
+
+        def meant(event):
+            named = (event.get("method"), event.get("sessionId")) == (method, session)
+            return named and params.items() <= event["params"].items()
+
         end = time.monotonic() + WAIT_S
-        while not any((e.get("method"), e.get("sessionId")) == (method, session) for e in self.events):
+        while not any(meant(event) for event in self.events):
             self.events.append(self._next(end))
 
     def _next(self, end):
@@ -105,8 +110,10 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", session, features=[scheme])
         if not script:
             self.call("Emulation.setScriptExecutionDisabled", session, value=True)
-        self.call("Page.navigate", session, url=url)
-        self.wait_for("Page.loadEventFired", session)
+        # Not Page.loadEventFired: that of the empty page before it may come late.
+        self.call("Page.setLifecycleEventsEnabled", session, enabled=True)
+        loader = self.call("Page.navigate", session, url=url)["loaderId"]
+        self.wait_for("Page.lifecycleEvent", session, name="load", loaderId=loader)
         return Tab(self, target, session)
 
 
