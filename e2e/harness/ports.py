@@ -6,10 +6,10 @@ that process lives.
 
 import contextlib
 import fcntl
+import os
 import socket
 from collections.abc import Sequence
 from random import SystemRandom
-from typing import IO
 
 from harness.cache import cache_dir
 
@@ -18,7 +18,7 @@ OURS: Sequence[int] = range(20_000, 32_000)
 these would be taken now and then by a client of whatever program while its server starts or starts again."""
 
 _given: set[int] = set()
-_book: list[IO[bytes]] = []
+_book: list[int] = []
 
 
 class NoPortError(RuntimeError):
@@ -45,7 +45,7 @@ def _reserved(port: int) -> bool:
         directory = cache_dir() / "locks"
         directory.mkdir(parents=True, exist_ok=True)
         # Never closed: a process loses its locks of this kind when it closes any handle of the file.
-        _book.append((directory / "ports.lock").open("ab"))
+        _book.append(os.open(directory / "ports.lock", os.O_RDWR | os.O_CREAT, 0o600))
     with contextlib.suppress(OSError):
         fcntl.lockf(_book[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         return True
