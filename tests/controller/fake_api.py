@@ -14,6 +14,7 @@ from shardwright.cluster.api import Applied
 from shardwright.cluster.errors import Conflict, Gone, Transient
 from shardwright.cluster.kinds import BY_KIND
 from shardwright.controller.parts import Parts
+from wording import small_after_a_stop
 
 WATCH_S = 0.05
 """How much later than an answer the watch tells the same."""
@@ -103,6 +104,9 @@ class Fake:
         await self._write(f"merge {kind.kind}/{name}", lambda: self.server.merge(key, patch, manager))
 
     async def apply_status(self, _namespace, name, status, uid):
+        for condition in status["conditions"]:
+            assert small_after_a_stop(condition["message"]) == [], condition["message"]
+
         def act():
             raw = self.raw.get(name)
             if raw is None:

@@ -311,10 +311,10 @@ async def test_only_the_next_plan_counts_with_what_was_measured(fake, source, ke
     fake.parts.queue.add(KEY)
     await asyncio.sleep(5)
     assert [name for kind, _, name in fake.objects if kind == "ControllerRevision"] == records
-    assert "counts with" not in fake.message("chat", "Planned")
+    assert "ounts with" not in fake.message("chat", "Planned")
     source.task.cancel()
     fake.put("chat", model={"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 4096})
     await asyncio.sleep(5)
-    assert "counts with what was measured of this model on this GPU: TTFT x2.00" in fake.message(
+    assert "Counts with what was measured of this model on this GPU: TTFT x2.00" in fake.message(
         "chat", "Planned"
     )

@@ -27,6 +27,7 @@ from shardwright.diagnose.status import for_replicas, status
 from shardwright.diagnose.trouble import over_quota
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import NoPlan
+from wording import small_after_a_stop
 
 NOW = "2026-11-29T12:00:00Z"
 LATER = "2026-11-29T13:00:00Z"
@@ -176,6 +177,8 @@ SITUATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
 def test_situation(name: str, changes: dict[str, Any], expected: dict[str, str]) -> None:
     found = summary(facts(**changes))
     assert {kind: found[kind] for kind in expected} == expected
+    for condition in by_type(facts(**changes)).values():
+        assert small_after_a_stop(condition.message) == [], condition.message
 
 
 def test_no_room_names_who_holds_it() -> None:

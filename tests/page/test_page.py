@@ -120,6 +120,17 @@ def test_every_candidate_question_and_line_of_the_bill_is_there_once(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_tick_stands_before_what_was_stated_and_is_kept_and_before_nothing_else(name):
+    document = explanation_of(name)
+    times = [document["prediction"][key] for key in ("ttft", "tpot")] if document["prediction"] else []
+    sign = re.search(r'class="sign"[^>]*>(.)</span> ([^<]+)<', render(document))
+    stated = any(time["stated"] for time in times)
+    assert (sign[1] == "✓") == (document["answer"]["verdict"] == "Kept" and stated), sign[2]
+    if document["answer"]["verdict"] == "NotKept" and all(time["kept"] for time in times):
+        assert (sign[1], sign[2]) == ("✗", "Too few replicas")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_page_needs_nothing_else(name):
     found = render(explanation_of(name))
     page = Page(found)

@@ -10,8 +10,9 @@ from shardwright.planner.choice import plan
 from shardwright.planner.explanation.build import case_of, explain
 from shardwright.planner.explanation.document import Service
 from shardwright.planner.explanation.text import short_text, whole_text
-from shardwright.planner.types import ModelChoice, PlanRequest
+from shardwright.planner.types import ModelChoice, NoPlan, PlanRequest
 from shardwright.topology.pool import pool_of_shapes
+from wording import small_after_a_stop
 
 H100, H200, A100_40, A100_80 = (
     "NVIDIA-H100-80GB-HBM3",
@@ -61,7 +62,11 @@ def request(model_id, nodes, *, architecture=None, version="0.33.0", **spec):
 
 def decide(model_id, nodes, **spec):
     """The decision for a model on a pool."""
-    return plan(request(model_id, nodes, **spec))
+    found = plan(request(model_id, nodes, **spec))
+    told = [found.message] if isinstance(found, NoPlan) else [found.binding_constraint, *found.notes]
+    for text in (*told, *(c.message for c in found.candidates)):
+        assert small_after_a_stop(text) == [], text
+    return found
 
 
 def explained(asked, decision=None, placement=None):

@@ -8,6 +8,7 @@ answer, and at least one (one may be out, as the disruption budget allows). `Rea
 generation is accepted, planned and placed, and all its replicas answer and no older ones are left.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,7 @@ from shardwright.topology.packing import NO_NODE
 
 MAX_MESSAGE = 4096
 MAX_HOLDERS = 3
+_PLAIN_WORD = re.compile(r"[a-z][a-z'-]*(?=[ ,;:])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,7 @@ def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
         )
     limits = plan.limits
     where = f"{plan.model.model_id} on {plan.product.short_name} {plan.parallelism}"
-    parts = [f"{where}, context {limits.max_model_len} tokens: {plan.binding_constraint}", *plan.notes]
+    what, parts = f"{where}, context {limits.max_model_len} tokens: {plan.binding_constraint}", [*plan.notes]
     uncovered = [problem for problem in facts.problems if problem.reason is Reason.PLAN_NOT_COVERED]
     reason = Reason.PLANNED
     if uncovered or not plan.estimate.covered:
@@ -139,8 +141,13 @@ def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
     if (off := _prediction_off(facts)) is not None:
         reason = Reason.PREDICTION_OFF
         parts.append(off)
-    message = ". ".join(part.rstrip(".") for part in parts)
+    message = ". ".join(part.rstrip(".") for part in (what, *map(_large, parts)))
     return _Verdict(status="True", reason=reason, message=message)
+
+
+def _large(sentence: str) -> str:
+    """Begin a sentence with a large letter, unless its first word is plainly a name or a field."""
+    return sentence[:1].upper() + sentence[1:] if _PLAIN_WORD.match(sentence) else sentence
 
 
 def _prediction_off(facts: ServiceFacts) -> str | None:
