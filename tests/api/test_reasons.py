@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from shardwright.api.reasons import (
+    ADVICE_SENTENCES,
     CALIBRATION_SENTENCES,
     CANDIDATE_SENTENCES,
     CONDITION_SENTENCES,
     REASON_SENTENCES,
+    AdviceReason,
     CalibrationReason,
     CandidateReason,
     ConditionType,
@@ -22,6 +24,7 @@ TABLES = [
     (Reason, REASON_SENTENCES),
     (CandidateReason, CANDIDATE_SENTENCES),
     (CalibrationReason, CALIBRATION_SENTENCES),
+    (AdviceReason, ADVICE_SENTENCES),
     (ConditionType, CONDITION_SENTENCES),
 ]
 
@@ -44,6 +47,7 @@ def test_fields_that_sentences_name_exist():
         *REASON_SENTENCES.values(),
         *CANDIDATE_SENTENCES.values(),
         *CALIBRATION_SENTENCES.values(),
+        *ADVICE_SENTENCES.values(),
     ):
         for path in re.findall(
             r"\b(?:spec|model|pool|workload|scaling|engine|interconnect)\.[a-zA-Z.]+\b", sentence

@@ -324,3 +324,24 @@ def test_comparing_files_loads_neither_kopf_nor_kubernetes(tmp_path):
 def test_the_documented_schema_is_the_one_that_is_printed():
     schema = json.loads((Path(__file__).parents[2] / "docs/diff.schema.json").read_text())
     assert schema == DiffReport.model_json_schema(by_alias=True, mode="serialization")
+
+
+def test_a_cheaper_mix_is_told_of_what_the_new_spec_leads_to(diff):
+    slo = {name: {"percentile": 95, "milliseconds": ms} for name, ms in (("ttft", 1500), ("tpot", 60))}
+    pool = {"maxGPUs": 16}
+    old = service(pool=pool, slo=slo, workload={"requestsPerMinute": 100})
+    new = service(pool=pool, slo=slo, workload={"requestsPerMinute": 1000})
+    nodes = ("--gpu", "H100:8", "--gpu", "L40S:4x4")
+    code, out, _ = diff([old], [new], "-o", "json", nodes=nodes)
+    found = one(out)
+    assert code == 1
+    assert found["before"]["cheaperMix"] is None
+    mix = found["after"]["cheaperMix"]
+    assert sum(part["trafficPercent"] for part in mix) == 100
+    assert sum(float(part["pricePerHour"]) for part in mix) < float(found["after"]["pricePerHour"])
+    assert sum("(CheaperMix)" in note for note in found["notes"]) == 1
+    text = diff([old], [new], nodes=nodes)[1]
+    for part in mix:
+        assert f"with {part['trafficPercent']} % of the traffic" in text
+    assert f"instead of {found['after']['pricePerHour']} an hour" in text
+    assert "(CheaperMix)" not in diff([new], [new], nodes=nodes)[1]

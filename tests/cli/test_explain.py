@@ -4,18 +4,21 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from cli.test_plan import LARGE
-from planner.plan_support import H100, LLAMA_70B, request, shapes
+from planner.plan_support import H100, LLAMA_70B, explained, request, shapes
 from shardwright.api.parse import parse_service
 from shardwright.cli import explain
 from shardwright.cli.main import main
 from shardwright.cli.plan_input import InputError
 from shardwright.planner.choice import plan
+from shardwright.planner.explanation.recorded import recorded
+from shardwright.planner.explanation.text import whole_text
 from shardwright.planner.report import plan_status
 from shardwright.render.revision import revision_data
 from topology.cluster_objects import L40S, node, pod
@@ -157,6 +160,54 @@ def test_a_live_object_tells_what_is_recorded_and_how_it_is_now():
     )
     assert found.curves is not None
     assert found.cost == ()
+
+
+PROPOSED = {
+    "revision": "89abcdef", "summary": "H100 TP8 ×1", "replicas": 1, "gpus": 8, "pricePerHour": "31.92",
+    "changes": ["TP4→TP8", "+4 GPUs", "+$15.96/h", "pods restart"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_proposal_that_waits_is_told_in_all_forms(runs, monkeypatch, capsys, tmp_path):
+    waits = condition("Planned", "True", "WaitsForApproval", "Revision 89abcdef waits")
+    raw, revision, _, _ = live(proposal=PROPOSED, conditions=[waits])
+    if not runs:
+        del raw["status"]["plan"]
+    monkeypatch.setattr(explain, "read_service_and_revision", lambda *_: (raw, revision))
+    page = tmp_path / "chat.html"
+    assert main(["explain", "chat", "-n", "team-a", "-o", "json", "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out)["proposal"]
+    command = "shardwright approve chat -n team-a --revision 89abcdef"
+    assert found == {**PROPOSED, "pricePerHour": 31.92, "reason": "WaitsForApproval", "approve": command}
+    assert main(["explain", "chat", "-n", "team-a"]) == 0
+    for told in (capsys.readouterr().out, page.read_text()):
+        assert all(part in told for part in (command, "H100 TP8 ×1", "31.92", *PROPOSED["changes"]))
+
+
+def test_nothing_proposed_is_not_told():
+    raw, revision, _, _ = live()
+    assert explain.live_explanation(raw, revision).proposal is None
+
+
+def test_a_cheaper_mix_is_told_of_a_file_and_of_what_was_recorded():
+    asked = request(
+        "meta-llama/Llama-3.1-8B-Instruct", shapes(("NVIDIA-L40S", 4, 4), (H100, 8)),
+        workload={"requestsPerMinute": 1000},
+        slo={name: {"percentile": 95, "milliseconds": ms} for name, ms in (("ttft", 1500), ("tpot", 60))},
+    )  # fmt: skip
+    decision = plan(asked)
+    decided = explained(asked, decision)
+    core = replace(decision, candidates=(), advice=())
+    kept = recorded(decided.service, asked.spec, core, plan_status(decision, "0123abcd"), engine=asked.engine)
+    assert decided.cheaper_mix.price_per_hour < decided.choice.price_per_hour
+    for found in (decided, kept):
+        assert found.cheaper_mix == decided.cheaper_mix
+        assert found.advice == decided.advice
+        told = whole_text(found)
+        for part in found.cheaper_mix.parts:
+            assert f"{part.traffic_percent:>3} % of the traffic" in told
+            assert f"×{part.replicas}, {part.gpus} GPUs, {part.price_per_hour:.2f}/h" in told
 
 
 def test_a_live_refusal_is_told():

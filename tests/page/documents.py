@@ -22,6 +22,7 @@ from shardwright.api.pool import PoolSpec
 from shardwright.api.status import CalibrationStatus
 from shardwright.planner.choice import plan
 from shardwright.planner.explanation.build import case_of, full_explanation
+from shardwright.planner.explanation.document import Proposal
 from shardwright.planner.explanation.recorded import recorded
 from shardwright.planner.placement import place
 from shardwright.planner.report import plan_status
@@ -43,6 +44,11 @@ CALIBRATION = CalibrationStatus.model_validate(
         ],
     }
 )  # fmt: skip
+PROPOSAL = Proposal(
+    revision="89abcdef", reason="WaitsForApproval", summary="H100 TP8 ×1", replicas=1, gpus=8,
+    price_per_hour=31.92, changes=("TP4→TP8", "pods restart"),
+    approve="shardwright approve chat -n team-a --revision 89abcdef",
+)  # fmt: skip
 UNPRICED = "NVIDIA-H20"
 
 
@@ -53,7 +59,7 @@ def _recorded(times=1.0):
     was = replace(decision, speed=replace(decision.speed, ttft_ms=decision.speed.ttft_ms * times))
     return recorded(
         CHAT, asked.spec, was, plan_status(decision, "0123abcd"), engine=asked.engine,
-        notes=("now 1 of 2 replicas serve",), calibration=CALIBRATION,
+        notes=("now 1 of 2 replicas serve",), calibration=CALIBRATION, proposal=PROPOSAL,
     )  # fmt: skip
 
 
@@ -87,6 +93,11 @@ _MADE = {
     "too few replicas": _asked(LLAMA_8B, (H100, 8), workload={"requestsPerMinute": 9000}, scaling={"mode": "External"}, replicas=1),
     "high percentile": _asked(LLAMA_8B, (H100, 8), workload={"requestsPerMinute": 60}, slo={"tpot": {"percentile": 99, "milliseconds": 60}}),
     "unpriced": _asked(LLAMA_8B, (UNPRICED, 8), **BUSY),
+    "cheaper mixed": _asked(
+        LLAMA_8B, (L40S, 4, 4), (H100, 8),
+        workload={"requestsPerMinute": 1000}, slo={"ttft": {"percentile": 95, "milliseconds": 1500}, "tpot": {"percentile": 95, "milliseconds": 60}},
+    ),
+    "assumed load": _asked(LLAMA_8B, (A6000, 4), slo={"ttft": {"percentile": 95, "milliseconds": 700}}),
     "too tight": _asked(LLAMA_8B, (H100, 8), slo={"ttft": {"percentile": 95, "milliseconds": 5}}),
     "cannot fit": _asked("Qwen/Qwen3-235B-A22B", (T4, 4)),
     "too long": _asked(LLAMA_8B, (H100, 8), model={"maxContextTokens": 500_000}),

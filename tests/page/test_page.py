@@ -111,6 +111,13 @@ def test_every_candidate_question_and_line_of_the_bill_is_there_once(name):
     once = [f"/candidates/{n}/message" for n in range(len(document["candidates"]))]
     once += [f"/questions/{n}/because" for n in range(len(document["questions"]))]
     once += [f"/notes/{n}" for n in range(len(document["notes"]))]
+    once += [f"/advice/{n}/reason" for n in range(len(document["advice"]))]
+    if document["proposal"]:
+        once += [f"/proposal/changes/{n}" for n in range(len(document["proposal"]["changes"]))]
+        once += ["/proposal/approve", "/proposal/pricePerHour"]
+    if document["cheaperMix"]:
+        for part in range(len(document["cheaperMix"]["parts"])):
+            once += [f"/cheaperMix/parts/{part}/{key}" for key in document["cheaperMix"]["parts"][part]]
     if document["memory"]:
         once += [f"/memory/bill/{n}/gib" for n in range(len(document["memory"]["bill"]))]
     for curve in range(len(document["cost"])):

@@ -9,13 +9,16 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from shardwright.api.advice_reasons import ADVICE_SENTENCES, AdviceReason
 from shardwright.api.candidate_reasons import CANDIDATE_SENTENCES, CandidateReason
 
 __all__ = [
+    "ADVICE_SENTENCES",
     "CALIBRATION_SENTENCES",
     "CANDIDATE_SENTENCES",
     "CONDITION_SENTENCES",
     "REASON_SENTENCES",
+    "AdviceReason",
     "CalibrationReason",
     "CandidateReason",
     "ConditionType",
@@ -250,8 +253,9 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "nodes."
         ),
         Reason.NEEDS_MULTI_NODE: (
-            "One replica would span nodes, which this version cannot run yet; use larger GPUs, more of them "
-            "in a node, or a quantized variant."
+            "One replica would span nodes, which this version cannot run yet; the message says how many GPUs "
+            "that would take, and their price: use larger GPUs, more of them in a node, or a quantized "
+            "variant."
         ),
         Reason.MEMORY_UNKNOWN: (
             "The memory need of this model cannot be predicted, so no plan is made; the message names the "

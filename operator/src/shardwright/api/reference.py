@@ -14,6 +14,7 @@ from shardwright.api.defaults import (
 )
 from shardwright.api.llmservice import API_VERSION, KIND, PLURAL, LLMService, LLMServiceSpec
 from shardwright.api.reasons import (
+    ADVICE_SENTENCES,
     CALIBRATION_SENTENCES,
     CANDIDATE_SENTENCES,
     CONDITION_SENTENCES,
@@ -69,7 +70,7 @@ def api_reference() -> str:
 
 
 def reasons_reference() -> str:
-    """Render docs/reasons.md: conditions, their reasons, and the reasons of candidates and figures."""
+    """Render docs/reasons.md: conditions and the reasons of conditions, candidates, advice and figures."""
     parts = [
         _GENERATED,
         "# Conditions and reasons",
@@ -84,6 +85,8 @@ def reasons_reference() -> str:
         _table(("reason", "what it means, and what to do next"), REASON_SENTENCES),
         "## Reasons of candidates in `status.plan.candidates`",
         _table(("reason", "what it means, and what to do next"), CANDIDATE_SENTENCES),
+        "## Reasons of advice in `status.plan.advice`",
+        _table(("reason", "what it means, and what to do next"), ADVICE_SENTENCES),
         "## Reasons of figures in `status.calibration.figures`",
         _table(("reason", "what it means, and what to do next"), CALIBRATION_SENTENCES),
     ]

@@ -57,6 +57,36 @@ class CandidateStatus(ApiModel):
     """The same with its figures."""
 
 
+class AdviceStatus(ApiModel):
+    """What is advised about a plan."""
+
+    reason: ReasonName
+    """One word from the table of reasons of advice."""
+    message: Sentence
+    """The same with the plan's figures."""
+
+
+class MixPartStatus(ApiModel):
+    """One product's part in two that would take the load for less."""
+
+    model: Short
+    """Checkpoint that is served."""
+    gpu_product: Short
+    """GPU product label."""
+    parallelism: Short
+    """How one replica is split, such as TP2."""
+    kv_cache_dtype: Short
+    """KV cache format, in vLLM's words."""
+    replicas: int
+    """Replicas on this product."""
+    gpus: int
+    """GPUs of these replicas."""
+    traffic_percent: int
+    """Share of the traffic that they take."""
+    price_per_hour: Decimal | None = None
+    """Price of these replicas, in the price list's currency; absent when it is not known."""
+
+
 class PlanStatus(ApiModel):
     """The plan in force: the choice, what it predicts, and what else was considered."""
 
@@ -123,6 +153,11 @@ class PlanStatus(ApiModel):
     """Memory of the fullest GPU, line by line."""
     candidates: Annotated[list[CandidateStatus], Field(max_length=64)]
     """What else was considered."""
+    advice: Annotated[list[AdviceStatus], Field(max_length=16)] | None = None
+    """What somebody with practice would say of the plan; absent when there is nothing to say."""
+    cheaper_mix: Annotated[list[MixPartStatus], Field(max_length=2)] | None = None
+    """Two GPU products that would take the load together for less; as advice, since a service runs on one
+    product. Absent when none does."""
     inputs_digest: Short
     """Digest of everything that the decision depended on."""
     revision: Short

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from shardwright.api.llmservice import LLMServiceSpec
-from shardwright.cli.diff_report import FieldChange, Running
+from shardwright.cli.diff_report import FieldChange, MixShare, Running
 from shardwright.planner.report import decimal, plan_status
 from shardwright.render.digest import FIELDS, Side
 from shardwright.render.forecast import Revision
@@ -42,6 +42,18 @@ def running_of(revision: Revision | None, replicas: int) -> Running | None:
         max_context_tokens=shown.max_context_tokens,
         ttft_milliseconds=shown.ttft_milliseconds,
         tpot_milliseconds=shown.tpot_milliseconds,
+        cheaper_mix=[
+            MixShare(
+                gpu_product=part.gpu_product,
+                parallelism=part.parallelism,
+                replicas=part.replicas,
+                gpus=part.gpus,
+                traffic_percent=part.traffic_percent,
+                price_per_hour=part.price_per_hour,
+            )
+            for part in shown.cheaper_mix or ()
+        ]
+        or None,
     )
 
 

@@ -26,6 +26,23 @@ class Part(BaseModel):
     )
 
 
+class MixShare(Part):
+    """One product's part in two that would take the load for less."""
+
+    gpu_product: str
+    """GPU product label."""
+    parallelism: str
+    """How one replica is split, such as TP2."""
+    replicas: int
+    """Replicas on this product."""
+    gpus: int
+    """GPUs of these replicas."""
+    traffic_percent: int
+    """Share of the traffic that they take."""
+    price_per_hour: str | None
+    """Price of these replicas, two decimals, in the price list's currency."""
+
+
 class Running(Part):
     """A revision with its replicas. All but the name is null when only the cluster knows the rest."""
 
@@ -57,6 +74,8 @@ class Running(Part):
     """Predicted time to first token at the planned load."""
     tpot_milliseconds: str | None = None
     """Predicted time per output token at the planned load."""
+    cheaper_mix: list[MixShare] | None = None
+    """Two GPU products that would take the load together for less; advice, since a service runs on one."""
 
 
 class FieldChange(Part):

@@ -58,8 +58,17 @@ class Comparison:
             refused=self.refused,
             fields=changed_fields(old.spec, service.spec) if old is not None and service is not None else [],
             pod_changes=list(_pod_changes(service, found)) if service is not None else [],
-            notes=[*self.old.notes, *self.notes],
+            notes=[*self.old.notes, *self.notes, *([] if change == "Unchanged" else _advice(found))],
         )
+
+
+def _advice(found: Forecast) -> Iterator[str]:
+    """Give what is advised of the plan that the new spec leads to, and was not of the one before."""
+    before, later = found.before, found.waits or found.after
+    known = {each.message for each in before.plan.advice} if before and before.plan else set()
+    for each in later.plan.advice if later and later.plan else ():
+        if each.message not in known:
+            yield f"{each.message} ({each.reason})"
 
 
 def compare(

@@ -25,7 +25,7 @@ from shardwright.cli.decide import add_inputs, complain, decide, tell
 from shardwright.cli.files import InputError
 from shardwright.cli.live import Raw, namespace_of, read_service_and_revision
 from shardwright.planner.explanation.build import Case, explain, full_explanation
-from shardwright.planner.explanation.document import Explanation, Service, Source
+from shardwright.planner.explanation.document import Explanation, Proposal, Service, Source
 from shardwright.planner.explanation.recorded import recorded
 from shardwright.planner.explanation.text import whole_text
 from shardwright.planner.question import count
@@ -118,6 +118,25 @@ def live_explanation(raw: Raw, revision: Raw | None) -> Explanation:
         engine=engine,
         notes=(*notes, *_state(status)),
         calibration=status.calibration,
+        proposal=_proposal(name, status),
+    )
+
+
+def _proposal(name: Service, status: LLMServiceStatus) -> Proposal | None:
+    """Return what is proposed and not in force; None when nothing is."""
+    found = status.proposal
+    if found is None:
+        return None
+    planned = next((c for c in status.conditions or () if c.type == "Planned"), None)
+    return Proposal(
+        revision=found.revision,
+        reason=planned.reason if planned is not None else Reason.WAITS_FOR_APPROVAL.value,
+        summary=found.summary,
+        replicas=found.replicas,
+        gpus=found.gpus,
+        price_per_hour=None if found.price_per_hour is None else float(found.price_per_hour),
+        changes=tuple(found.changes),
+        approve=f"shardwright approve {name.name} -n {name.namespace} --revision {found.revision}",
     )
 
 

@@ -314,9 +314,11 @@ def _group(
     if split.gpus > question.max_gpus:
         also.append(f"pool.maxGPUs is {question.max_gpus}")
     tail = f"; {' and '.join(also)}" if also else ""
+    each = offer.product.price_per_gpu_hour
+    price = "no price is known" if each is None else f"{each * split.gpus:.2f} an hour"
     return failure(
         model, offer, split, CandidateReason.NEEDS_MULTI_NODE,
         f"it takes a group of {nodes} nodes with {shape.gpus} {offer.product.short_name} each "
         f"({split}, "
-        f"{split.gpus} GPUs a replica), and groups that span nodes are not implemented yet{tail}",
+        f"{split.gpus} GPUs a replica, {price}), and groups that span nodes are not implemented yet{tail}",
     )  # fmt: skip

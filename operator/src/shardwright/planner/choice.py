@@ -12,11 +12,12 @@ from pydantic.main import IncEx
 from shardwright.api.defaults import MIN_REPLICAS_SURVIVING_NODE_LOSS, resolve
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.catalog.types import BRIDGED
+from shardwright.planner.advice import advice
 from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.engine_args import uncovered
 from shardwright.planner.legality import format_note, quantizes_at_load
 from shardwright.planner.load import load_of
-from shardwright.planner.mix import cheaper_mix, mix_note
+from shardwright.planner.mix import cheaper_mix
 from shardwright.planner.offers import offers
 from shardwright.planner.question import Fit, Question, count, eligible
 from shardwright.planner.ranking import Cost, cost_of, winner_of
@@ -25,8 +26,6 @@ from shardwright.planner.resources import shm_bytes
 from shardwright.planner.types import Candidate, Decision, LoadKind, Plan, PlanRequest
 from shardwright.planner.verdict import told
 
-WHOLE_NODE_GPUS = 8
-"""From this many GPUs on, a replica that fills its node is told as a large failure domain."""
 _DIGEST_FIELDS: Mapping[str, IncEx | bool] = {
     "model": {
         "id", "revision", "max_context_tokens", "variants", "quantization", "quantize_at_load",
@@ -228,13 +227,6 @@ def _room_note(question: Question, fit: Fit) -> str:
     )
 
 
-def _domain_note(fit: Fit) -> str:
-    """Say when the failure domain of a replica is a whole large node."""
-    if fit.gpus < max(WHOLE_NODE_GPUS, fit.offer.node_gpus):
-        return ""
-    return f"a replica takes all {fit.gpus} GPUs of a node: whatever fails there takes the whole replica"
-
-
 def _bridge_note(question: Question, fit: Fit) -> str:
     """Say when bridges that are said to be fitted are not counted on."""
     fitted = fit.offer.product.interconnect in BRIDGED
@@ -261,15 +253,8 @@ def _quantization_note(question: Question, fit: Fit) -> str:
 
 
 def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
-    unlinked = (
-        ""
-        if fit.within_island
-        else f"the {fit.parallelism.tensor} tensor ranks have no NVLink for certain and may talk over PCIe: "
-        "expect slower tokens"
-    )
     notes = (
         _context_note(question, fit),
-        unlinked,
         _bridge_note(question, fit),
         format_note(fit.model.architecture, fit.offer.product),
         _quantization_note(question, fit),
@@ -278,7 +263,6 @@ def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
         "" if fit.speed else _load_note(question, fit),
         *_speed_notes(question, fit),
         _correction_note(question, fit),
-        _domain_note(fit),
         *fit.estimate.notes,
     )
     return tuple(note for note in notes if note)
@@ -299,7 +283,9 @@ def _most_node_gpus(fit: Fit) -> int:
 def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], digest: str) -> Plan:
     offer = fit.offer
     candidates = _candidates(fit, cost, surveys)
-    mix = cheaper_mix(question, [other for s in surveys for other in s.fits], fit, cost)
+    fits = [other for s in surveys for other in s.fits]
+    mix = cheaper_mix(question, fits, fit, cost)
+    advised = advice(question, fit, cost, fits=fits, candidates=candidates, mix=mix)
     coverage = fit.estimate.coverage
     if fit.unvalidated and fit.unvalidated != coverage:
         coverage = f"Unvalidated ({fit.unvalidated}); memory: {coverage}"
@@ -326,8 +312,9 @@ def _plan(question: Question, fit: Fit, cost: Cost, surveys: Sequence[Survey], d
         nodes_gpus=fit.gpus,
         most_node_gpus=_most_node_gpus(fit),
         min_driver_major=offer.min_driver,
-        notes=(*_notes(question, fit), *([mix_note(mix, fit, cost)] if mix else [])),
+        notes=(*_notes(question, fit), *(each.message for each in advised)),
         cheaper_mix=mix,
+        advice=advised,
         speed=fit.speed,
         spare_replicas=fit.spare,
         correction=question.corrections.get((fit.model.model_id, offer.product.label)),

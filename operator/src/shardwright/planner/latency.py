@@ -115,8 +115,8 @@ class _Judge:
     """One arrangement under the service's traffic."""
 
     __slots__ = (
-        "_allowed", "_asked", "_fit", "_held_back", "_load", "_most", "_question", "_replica", "_stated",
-        "_targets", "_wanted",
+        "_allowed", "_asked", "_fit", "_held_back", "_in_flight", "_load", "_question", "_replica",
+        "_stated", "_targets", "_wanted",
     )  # fmt: skip
 
     def __init__(self, question: Question, fit: Fit) -> None:
@@ -128,7 +128,7 @@ class _Judge:
         self._asked = _request(question, fit)
         self._replica = Replica(self._asked)
         self._held_back: frozenset[Limit] = frozenset()
-        self._most = 0
+        self._in_flight: tuple[int, Limit] | None = None
 
     def _of(self, fields: frozenset[str]) -> Targets:
         return targets_of(self._question.resolved, fields)
@@ -143,9 +143,10 @@ class _Judge:
         load, planned = self._load, self._question.replicas
         if load.kind is LoadKind.NONE:
             self._held_back |= {best.limit}
-            self._most, limit = self._replica.most_in_flight(self._of(self._stated))
-            held = self._most > 0
-            return self._fit_with(planned, (0.0, 0.0), best) if held else self._miss(limit, per_replica=0.0)
+            self._in_flight = self._replica.most_in_flight(self._of(self._stated))
+            if self._in_flight[0] < 1:
+                return self._miss(self._in_flight[1], per_replica=0.0)
+            return self._fit_with(planned, (0.0, 0.0), best)
         most, comfortable = self._borders(kept, stated, best)
         if most < 1 and load.kind is LoadKind.IN_FLIGHT:
             return self._miss(stated.limit, per_replica=0.0)
@@ -189,14 +190,14 @@ class _Judge:
         return self._replica.at(targets, concurrency=self._share(replicas))
 
     def _share(self, replicas: int) -> float:
-        """Return the load of one of so many replicas; without a load what memory and targets allow."""
+        """Return the load of one of so many replicas; without a load the one that is assumed."""
         match self._load.kind:
             case LoadKind.RATE:
                 return self._load.total / replicas
             case LoadKind.IN_FLIGHT:
                 return float(ceil(self._load.total / replicas))
             case LoadKind.NONE:
-                return float(min(self._fit.concurrency, max(1, self._most)))
+                return float(self._fit.concurrency)
 
     def _fit_with(self, needed: int, borders: tuple[float, float], best: Border) -> Fit:
         loaded = self._load.kind is not LoadKind.NONE
@@ -227,6 +228,8 @@ class _Judge:
             load=self._share(fit.replicas),
             slots=self._asked.max_num_seqs,
             kv_room_tokens=self._asked.kv_capacity_tokens,
+            in_flight_most=self._in_flight[0] if self._in_flight else None,
+            in_flight_limit=self._in_flight[1].value if self._in_flight else "",
         )  # fmt: skip
         in_flight = {
             LoadKind.RATE: max(1, ceil(running)),

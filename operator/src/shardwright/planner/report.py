@@ -6,8 +6,8 @@ figure.
 
 from typing import TypedDict
 
-from shardwright.api.status import BillLine, CandidateStatus, PlanStatus
-from shardwright.planner.types import Candidate, MemoryEstimate, Plan, Speed
+from shardwright.api.status import AdviceStatus, BillLine, CandidateStatus, MixPartStatus, PlanStatus
+from shardwright.planner.types import Candidate, MemoryEstimate, MixPart, Plan, Speed
 
 MAX_CANDIDATES = 64
 MAX_BILL_LINES = 16
@@ -44,6 +44,9 @@ def plan_status(plan: Plan, revision: str) -> PlanStatus:
         binding_constraint=_clip(plan.binding_constraint, _SENTENCE),
         memory_bill=_bill(estimate),
         candidates=[_candidate(candidate) for candidate in shown(plan.candidates)],
+        advice=[AdviceStatus(reason=a.reason.value, message=_clip(a.message, _SENTENCE)) for a in plan.advice]
+        or None,
+        cheaper_mix=[_part(part) for part in plan.cheaper_mix] or None,
         inputs_digest=plan.inputs_digest,
         revision=revision,
     )
@@ -111,6 +114,19 @@ def _candidate(candidate: Candidate) -> CandidateStatus:
         arrangement=_clip(candidate.arrangement, _SHORT),
         reason=candidate.reason.value,
         message=_clip(candidate.message, _SENTENCE),
+    )
+
+
+def _part(part: MixPart) -> MixPartStatus:
+    return MixPartStatus(
+        model=_clip(part.model_id, _SHORT),
+        gpu_product=part.product,
+        parallelism=str(part.parallelism),
+        kv_cache_dtype=part.kv_cache_dtype,
+        replicas=part.replicas,
+        gpus=part.replicas * part.parallelism.gpus,
+        traffic_percent=part.traffic_percent,
+        price_per_hour=None if part.price_per_hour is None else decimal(part.price_per_hour),
     )
 
 

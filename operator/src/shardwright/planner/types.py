@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shardwright.api.llmservice import LLMServiceSpec
-from shardwright.api.reasons import CandidateReason, Reason
+from shardwright.api.reasons import AdviceReason, CandidateReason, Reason
 from shardwright.catalog.types import EngineClass, GPUProduct, ModelArchitecture
 from shardwright.topology.types import Pool, Resources, Slot
 
@@ -232,6 +232,11 @@ class Speed:
     """Requests that one replica may run at once, by max-num-seqs and KV cache. None: not on record."""
     kv_room_tokens: int | None = None
     """KV tokens promised to requests of the workload's length. None: not on record."""
+    in_flight_most: int | None = None
+    """Where no load is stated: requests in flight up to which one replica keeps the stated targets. None: a
+    load is stated, or it is not on record."""
+    in_flight_limit: str = ""
+    """What stops more of them, in the words of `performance.rate.Limit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +268,15 @@ class Candidate:
     def arrangement(self) -> str:
         """Unique name inside one decision, for status and tables."""
         return f"{self.model_id} on {self.product} {self.parallelism}{kv_mark(self.kv_cache_dtype)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What somebody with practice would say of a plan."""
+
+    reason: AdviceReason
+    message: str
+    """With the plan's own figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +326,7 @@ class Plan:
     min_driver_major: int = 0
     """Oldest driver branch for the affinity rule; set only when a node of this product has an older one."""
     notes: tuple[str, ...] = ()
-    """What the user should know of this plan, one sentence each."""
+    """What the user should know of this plan, one sentence each; `advice` is among them."""
     speed: Speed | None = None
     """None: not predicted, or planned by a version that predicted none."""
     correction: Correction | None = None
@@ -321,6 +335,8 @@ class Plan:
     """Of `replicas`, those that are there for the loss of a node (availability.surviveNodeLoss)."""
     cheaper_mix: tuple[MixPart, ...] = ()
     """Two products that would take the load for less than this plan, as advice; empty when none does."""
+    advice: tuple[Advice, ...] = ()
+    """Those of `notes` that have a reason of their own."""
 
     def __hash__(self) -> int:
         """Hash of the inputs: equal plans have equal ones, and no candidate need be looked at."""

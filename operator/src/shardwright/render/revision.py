@@ -28,7 +28,7 @@ class StoredRevision:
     """A revision read back."""
 
     plan: Plan
-    """As chosen, without its candidates: those are in `report`."""
+    """As chosen, without its candidates and advice: those are in `report`, where a reason is any word."""
     report: PlanStatus
     template: JsonObject
     template_version: int
@@ -71,7 +71,7 @@ def revision_data(
 @lru_cache(maxsize=128)
 def _written(plan: Plan, revision_hash: str) -> tuple[str, JsonObject]:
     """Return a plan and its report as they are stored. Equal services have equal ones: not to be changed."""
-    core = _plans().dump_json(replace(plan, candidates=()))
+    core = _plans().dump_json(replace(plan, candidates=(), advice=()))
     report = plan_status(plan, revision_hash)
     return core.decode(), report.model_dump(mode="json", by_alias=True, exclude_none=True)
 

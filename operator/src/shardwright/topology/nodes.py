@@ -94,7 +94,8 @@ def _sharing(labels: Mapping[str, str]) -> tuple[Exclusion, str] | None:
     if product.endswith("-SHARED") or strategy != "none" or replicas > 1:
         return Exclusion.SHARED, (
             f"its GPUs are shared ({SHARING_LABEL}={strategy}, {REPLICAS_LABEL}={replicas}); an engine needs "
-            "whole GPUs: turn sharing off in the device plugin's configuration for this node"
+            "whole GPUs, as those that share one wait for each other's steps: turn sharing off in the device "
+            "plugin's configuration for this node"
         )
     return None
 

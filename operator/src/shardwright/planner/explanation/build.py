@@ -53,6 +53,9 @@ class Case:
     notes: tuple[str, ...] = ()
     """Beside the plan's own."""
     measured: doc.Measured | None = None
+    advice: tuple[doc.Advice, ...] = ()
+    """As on record, where the plan does not hold it."""
+    proposal: doc.Proposal | None = None
     unread: tuple[doc.Candidate, ...] = ()
     """Candidates on record of which only the sentence can be read."""
 
@@ -83,6 +86,7 @@ def explain(case: Case) -> doc.Explanation:
         "room": None if case.placement is None else _room(case.placement),
         "inputs_digest": decision.inputs_digest,
         "measured": case.measured,
+        "proposal": case.proposal,
         "curves": None,
         "cost": (),
     }
@@ -101,7 +105,8 @@ def explain(case: Case) -> doc.Explanation:
         ),
         memory=_memory(decision),
         questions=walk(decision, case.candidates, load, predicted, case.prices),
-        notes=(*decision.notes, *case.notes), **common,
+        notes=(*decision.notes, *case.notes), advice=_advice(decision) or case.advice,
+        cheaper_mix=_mix(decision), **common,
     )  # fmt: skip
 
 
@@ -251,6 +256,32 @@ def _shares(estimate: MemoryEstimate) -> tuple[doc.Share, ...]:
         if gib >= _SHOWN_GIB:
             found.append(doc.Share(item=line.item, gib=rounded.two(gib)))
     return tuple(found)
+
+
+def _advice(plan: Plan) -> tuple[doc.Advice, ...]:
+    return tuple(doc.Advice(reason=each.reason.value, message=each.message) for each in plan.advice)
+
+
+def _mix(plan: Plan) -> doc.Mix | None:
+    """Return the two products that would do for less, None when there are none."""
+    if not plan.cheaper_mix:
+        return None
+    prices = [part.price_per_hour for part in plan.cheaper_mix]
+    total = None if None in prices else sum(price or 0.0 for price in prices)
+    parts = tuple(
+        doc.MixShare(
+            model=part.model_id,
+            gpu_product=part.product,
+            parallelism=str(part.parallelism),
+            kv_cache_dtype=part.kv_cache_dtype,
+            replicas=part.replicas,
+            gpus=part.replicas * part.parallelism.gpus,
+            traffic_percent=part.traffic_percent,
+            price_per_hour=None if part.price_per_hour is None else rounded.two(part.price_per_hour),
+        )
+        for part in plan.cheaper_mix
+    )
+    return doc.Mix(parts=parts, price_per_hour=None if total is None else rounded.two(total))
 
 
 def _candidate(found: Candidate, prices: Prices) -> doc.Candidate:

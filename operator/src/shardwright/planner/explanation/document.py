@@ -290,6 +290,52 @@ class NodeCount(Part):
     count: int
 
 
+class Advice(Part):
+    """What somebody with practice would say of the plan; its message is one of the notes."""
+
+    reason: str
+    message: str
+
+
+class MixShare(Part):
+    """One product's part in two that would take the load for less."""
+
+    model: str
+    gpu_product: str
+    parallelism: str
+    kv_cache_dtype: str
+    replicas: int
+    gpus: int
+    traffic_percent: int
+    price_per_hour: Number | None
+    """USD, of these replicas."""
+
+
+class Mix(Part):
+    """Two products that would take the load together for less; a service runs on one, so this is advice."""
+
+    parts: tuple[MixShare, ...]
+    price_per_hour: Number | None
+    """USD, of both parts."""
+
+
+class Proposal(Part):
+    """A plan that is on record and not in force; of a live object."""
+
+    revision: str
+    reason: str
+    """Why it waits, as the reason of the condition Planned."""
+    summary: str
+    replicas: int
+    gpus: int
+    price_per_hour: Number | None
+    """USD, of all its replicas."""
+    changes: tuple[str, ...]
+    """What is different from what is in force, and what becomes of the pods."""
+    approve: str
+    """The command that puts it in force."""
+
+
 class Room(Part):
     """Where the plan has room now."""
 
@@ -346,4 +392,8 @@ class Explanation(Part):
     room: Room | None
     measured: Measured | None
     notes: tuple[str, ...]
+    advice: tuple[Advice, ...] = ()
+    """Those of the notes that have a reason of their own."""
+    cheaper_mix: Mix | None = None
+    proposal: Proposal | None = None
     inputs_digest: str

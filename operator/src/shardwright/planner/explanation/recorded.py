@@ -42,6 +42,7 @@ def recorded(
     engine: EngineClass,
     notes: Sequence[str] = (),
     calibration: CalibrationStatus | None = None,
+    proposal: doc.Proposal | None = None,
 ) -> doc.Explanation:
     """Return the explanation of `plan` as it was frozen, with the candidates of its `report`."""
     read = [(found, _read(found, plan)) for found in report.candidates]
@@ -57,6 +58,8 @@ def recorded(
         source=source,
         notes=tuple(notes),
         measured=_measured(calibration, report.revision),
+        advice=tuple(doc.Advice(reason=each.reason, message=each.message) for each in report.advice or ()),
+        proposal=proposal,
     )
     found = with_curves(explain(case), case)
     missing = [*_ALWAYS, _cost(service)]

@@ -16,8 +16,10 @@ from shardwright.planner.explanation.document import (
     Load,
     Measured,
     Memory,
+    Mix,
     Number,
     Prediction,
+    Proposal,
     Room,
     Time,
 )
@@ -35,7 +37,7 @@ def short_text(found: Explanation) -> str:
             *_plan_lines(found, found.choice),
             f"  not smaller  {found.choice.binding_constraint}",
         ]
-    lines += _notes(found.notes)
+    lines += _notes(found)
     if found.room is not None:
         lines += ["", *_room(found.room)]
     if found.candidates:
@@ -63,7 +65,9 @@ def whole_text(found: Explanation) -> str:
             f"  {n}. {step.question} {step.answer}: {step.because}"
             for n, step in enumerate(found.questions, 1)
         ]
-    lines += _notes(found.notes)
+    lines += _notes(found)
+    lines += _proposal(found.proposal)
+    lines += _mix(found.cheaper_mix)
     lines += _memory(found.memory)
     lines += _terms(found.prediction)
     lines += _curves(found.curves)
@@ -143,8 +147,39 @@ def _time(time: Time) -> str:
     return f"{time.name} P{time.percentile} {value}"
 
 
-def _notes(notes: Sequence[str]) -> list[str]:
-    return ["", "Notes:", *(f"  - {note}" for note in notes)] if notes else []
+def _notes(found: Explanation) -> list[str]:
+    """Write the notes, those that are advice with their reason."""
+    known = {advice.message: f" ({advice.reason})" for advice in found.advice}
+    notes = [f"  - {note}{known.get(note, '')}" for note in found.notes]
+    return ["", "Notes:", *notes] if notes else []
+
+
+def _mix(mix: Mix | None) -> list[str]:
+    """Write two products that would do for less, with the split of replicas and traffic."""
+    if mix is None:
+        return []
+    lines = ["", f"Cheaper on two products, as advice ({_price(mix.price_per_hour)} in all):"]
+    for part in mix.parts:
+        kv = "" if part.kv_cache_dtype == "auto" else f" with {part.kv_cache_dtype.upper()} KV cache"
+        lines.append(
+            f"  {part.traffic_percent:>3} % of the traffic  {part.model} on {part.gpu_product} "
+            f"{part.parallelism}{kv} ×{part.replicas}, {part.gpus} GPUs, {_price(part.price_per_hour)}"
+        )
+    return lines
+
+
+def _proposal(proposal: Proposal | None) -> list[str]:
+    """Write what is proposed and not in force."""
+    if proposal is None:
+        return []
+    price = _price(proposal.price_per_hour)
+    return [
+        "",
+        f"Proposed and not in force ({proposal.reason}):",
+        f"  revision     {proposal.revision}: {proposal.summary}, {proposal.gpus} GPUs, {price}",
+        f"  changes      {', '.join(proposal.changes)}",
+        f"  to run it    {proposal.approve}",
+    ]
 
 
 def _memory(memory: Memory | None) -> list[str]:
