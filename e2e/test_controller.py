@@ -321,6 +321,7 @@ def test_node_loss_and_a_new_node(world: World) -> None:
     with world.cluster.paused("kube-controller-manager"):
         world.cluster.api.delete(f"/api/v1/nodes/{lost}")
         world.until("chat", "Available", "False", "NodeLost")
+        assert "is gone" in world.until("chat", "Placed", "False", "NodeLost")["message"]
         assert sum(is_ready(pod) for pod in world.pods()) == 2, "nobody else knows yet"
         assert world.get("chat")["status"]["readyReplicas"] == 0
     world.until("chat", "Degraded", "False")

@@ -311,7 +311,7 @@ async def test_only_the_next_plan_counts_with_what_was_measured(fake, source, ke
     fake.parts.queue.add(KEY)
     await asyncio.sleep(5)
     assert [name for kind, _, name in fake.objects if kind == "ControllerRevision"] == records
-    assert "ounts with" not in fake.message("chat", "Planned")
+    assert "what was measured of" not in fake.message("chat", "Planned")
     source.task.cancel()
     fake.put("chat", model={"id": "meta-llama/Llama-3.1-8B-Instruct", "maxContextTokens": 4096})
     await asyncio.sleep(5)

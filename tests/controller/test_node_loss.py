@@ -38,7 +38,13 @@ async def test_a_lost_node_is_told_at_once_and_nothing_is_deleted_or_written_but
     await asyncio.sleep(SOON_S)
     assert served.condition("chat", "Available") == ("False", "NodeLost")
     assert served.condition("chat", "Degraded") == ("True", "NodeLost")
-    assert "n1" in served.message("chat", "Available")
+    gone = how == "deleted"
+    assert served.condition("chat", "Placed") == (("False", "NodeLost") if gone else ("True", "Placed"))
+    for kind in ("Available", "Degraded", *(["Placed"] if gone else [])):
+        message = served.message("chat", kind)
+        assert "n1" in message
+        assert ("is gone" in message) == gone
+        assert ("delete the Node" in message) == ("is not ready" in message) == (not gone)
     assert served.statuses["chat"]["readyReplicas"] == 0
     assert served.condition("chat", "Stalled")[0] == "False"
     told = served.log.count("status chat")

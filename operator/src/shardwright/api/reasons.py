@@ -336,8 +336,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "namespace; the message carries its words."
         ),
         Reason.NODE_LOST: (
-            "The node of a replica is gone or not ready, so the replica does not count; bring the node back, "
-            "or delete it if the machine is lost."
+            "The node of a replica is gone or not ready, so the replica does not count; bring a node that is "
+            "not ready back, or delete it if the machine is lost."
         ),
         Reason.CHILD_REFUSED: (
             "The API server refuses an object without which the service serves as well, such as its "

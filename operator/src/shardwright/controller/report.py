@@ -36,7 +36,7 @@ from shardwright.diagnose.facts import (
     WorkloadFacts,
 )
 from shardwright.diagnose.status import status as full_status
-from shardwright.diagnose.trouble import NODE_LOST
+from shardwright.diagnose.trouble import NODE_GONE, NODE_LOST
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import Plan
@@ -288,7 +288,8 @@ class Reporter:
         for pod in sorted(pods):
             trouble = self.store.troubles.get((pod.namespace, pod.name))
             if pod.node and not self.store.reachable(pod):
-                trouble = PodTrouble(reason=NODE_LOST, message=pod.node)
+                there = pod.node in self.store.nodes
+                trouble = PodTrouble(reason=NODE_LOST if there else NODE_GONE, message=pod.node)
             if trouble is None:
                 continue
             same = (trouble.reason, trouble.last_exit, trouble.exit_code)

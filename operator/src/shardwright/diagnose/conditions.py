@@ -16,7 +16,7 @@ from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
 from shardwright.api.status import Condition
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
-from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, unschedulable, worst
+from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, unschedulable, worst
 from shardwright.diagnose.waiting import reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
 from shardwright.topology.packing import NO_NODE
@@ -197,7 +197,7 @@ def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
         reason = Reason.PARTIALLY_PLACED if place.granted else Reason.NO_ROOM
         cut = f". {place.cut.sentence}" if place.cut is not None else ""
         return _Verdict(status="False", reason=reason, message=f"{_no_room(place)}{cut}")
-    stuck = unschedulable(facts)
+    stuck = gone(facts) or unschedulable(facts)
     if stuck is not None:
         return _Verdict(status="False", reason=stuck.reason, message=stuck.message)
     if place.cut is not None:

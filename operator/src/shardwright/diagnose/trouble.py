@@ -16,7 +16,9 @@ BENIGN: Final = frozenset({"ContainerCreating", "PodInitializing", "SchedulingGa
 """Reasons of pods that are on their way."""
 
 NODE_LOST: Final = "NodeLost"
-"""Our own reason of a pod whose node is gone or not ready; its message is the node's name."""
+"""Our own reason of a pod whose node is not ready; its message is the node's name."""
+NODE_GONE: Final = "NodeGone"
+"""The same of a pod whose node was deleted."""
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _EXIT = frozenset(
@@ -80,6 +82,12 @@ def worst(facts: ServiceFacts) -> Trouble | None:
     """Return the trouble that explains most, or None. The same facts in any order give the same answer."""
     found = sorted(_all(facts), key=lambda trouble: (SEVERITY.index(trouble.reason), trouble.message))
     return found[0] if found else None
+
+
+def gone(facts: ServiceFacts) -> Trouble | None:
+    """Return which node was deleted under a pod, or None."""
+    found = [pod.message for load in facts.workloads for pod in load.troubles if pod.reason == NODE_GONE]
+    return Trouble(reason=Reason.NODE_LOST, message=_gone(min(found))) if found else None
 
 
 def unschedulable(facts: ServiceFacts) -> Trouble | None:
@@ -168,9 +176,11 @@ def _of_pod(pod: PodTrouble) -> Trouble:
     if pod.reason == NODE_LOST:
         return Trouble(
             reason=Reason.NODE_LOST,
-            message=f"The node {pod.message} of a replica is gone or not ready: bring it back, or delete the "
-            "Node if the machine is lost, so that Kubernetes replaces its pods within a minute",
+            message=f"The node {pod.message} of a replica is not ready: bring it back, or delete the Node if "
+            "the machine is lost, so that Kubernetes replaces its pods within a minute",
         )
+    if pod.reason == NODE_GONE:
+        return Trouble(reason=Reason.NODE_LOST, message=_gone(pod.message))
     if pod.reason == "Unschedulable":
         return Trouble(reason=Reason.UNSCHEDULABLE, message=_scheduler(pod.message))
     if pod.reason in _CONFIG:
@@ -188,6 +198,13 @@ def _of_pod(pod: PodTrouble) -> Trouble:
             "spec.podTemplate",
         )
     return _of_exit(pod)
+
+
+def _gone(node: str) -> str:
+    return (
+        f"The node {node} of a replica is gone: Kubernetes replaces its pods within a minute, where other "
+        "nodes have room"
+    )
 
 
 def _of_exit(pod: PodTrouble) -> Trouble:
