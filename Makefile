@@ -17,7 +17,7 @@ help:  ## list the targets
 $(STAMP): requirements/dev.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "needs $(PYTHON) on PATH"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing locked dependencies into $(VENV)"
+	@echo "installing locked dependencies into $(VENV)" >&2
 	@$(BIN)/python -m pip install -q --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
@@ -53,7 +53,7 @@ fuzz: $(STAMP)  ## property tests on inputs that no run has seen; repeat until i
 test-cluster: binaries  ## tests on the real control plane
 	@$(BIN)/python -m pytest -q e2e
 
-cluster: $(STAMP)  ## start a local control plane with GPU nodes (NAME=dev)
+cluster: $(STAMP)  ## start a local control plane with GPU nodes (NAME=dev); prints what a shell has to export
 	@$(BIN)/python -m harness --name $(NAME) up --pool demo
 
 cluster-down: $(STAMP)  ## stop it

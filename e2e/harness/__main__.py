@@ -166,6 +166,8 @@ def _kubeconfig(directory: Path) -> Path:
 
 def _print_export(directory: Path) -> None:
     print(f"export KUBECONFIG={_kubeconfig(directory)}")
+    found = {str(path.parent) for path in binaries.ensure(["kubectl", "helm"]).values()}
+    print(f"export PATH={os.pathsep.join(sorted(found))}:$PATH")
 
 
 def _keeper(directory: Path) -> int | None:

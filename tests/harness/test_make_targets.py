@@ -12,6 +12,17 @@ from harness.__main__ import _parser
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def test_every_target_that_the_documents_name_is_there():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set()
+    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        named |= set(
+            re.findall(r"^(?:eval \"\$\()?make (?:-s )?([a-z-]+)", document.read_text(), re.MULTILINE)
+        )
+        named |= set(re.findall(r"`make (?:-s )?([a-z-]+)", document.read_text()))
+    assert {"demo", "cluster", "cluster-down"} <= named <= targets
+
+
 @pytest.mark.parametrize("target", ["binaries", "cluster", "cluster-down"])
 def test_the_clusters_own_command_takes_what_make_gives_it(target):
     shown = subprocess.run(
