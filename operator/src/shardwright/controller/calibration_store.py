@@ -65,28 +65,39 @@ class CalibrationStore:
             self._seen[service] = (key, plan.correction or Correction(), found)
 
     async def write(self) -> None:
-        """Write what has moved, at most every few minutes. What fails is logged once and tried again."""
+        """Write what has moved, at most every few minutes.
+
+        What fails is logged once and tried again: what was measured is forgotten when it is on record only.
+        """
         if self.clock() < self._next_s or not self._seen:
             return
         self._next_s = self.clock() + REST_S
-        measured = _pooled(self._seen.values())
-        self._seen.clear()
+        seen = dict(self._seen)
+        measured = _pooled(seen.values())
         moved = {key: new for key, new in measured.items() if _moved(self._written.get(key), new)}
-        if not moved:
+        if moved and not await self._keep(moved):
             return
+        for service, what in seen.items():
+            if self._seen.get(service) is what:  # else it was measured again meanwhile
+                del self._seen[service]
+
+    async def _keep(self, moved: Mapping[CorrectionKey, Correction]) -> bool:
+        """Put what has moved with the rest, and write all of it; say whether it is on record."""
         for key, new in moved.items():
             self.corrections[key] = _merged(self.corrections.pop(key, Correction()), new)
         while len(self.corrections) > MOST_ENTRIES:
             del self.corrections[next(iter(self.corrections))]
+        kept = dict(self.corrections)
         try:
-            await self.api.apply(_config_map(self.where, self.corrections))
+            await self.api.apply(_config_map(self.where, kept))
         except ClusterError as error:
             if self._said != str(error):
                 self._said = str(error)
                 _LOG.warning("calibration not kept config_map=%s error=%s", "/".join(self.where), error)
-            return
-        self._said, self._written = "", dict(self.corrections)
-        _LOG.info("calibration kept config_map=%s entries=%d", "/".join(self.where), len(self._written))
+            return False
+        self._said, self._written = "", kept
+        _LOG.info("calibration kept config_map=%s entries=%d", "/".join(self.where), len(kept))
+        return True
 
 
 def _pooled(
