@@ -24,8 +24,7 @@ from planner.plan_support import (
     shapes,
     written,
 )
-from planner.test_latency_reasons import loaded
-from planner.test_properties import MODELS, ask, nodes_of, raw_nodes
+from planner.worlds import cases
 from shardwright.api.defaults import resolve
 from shardwright.api.status import CalibrationStatus
 from shardwright.planner.choice import plan
@@ -113,10 +112,10 @@ def test_the_status_holds_the_same_candidates_in_the_same_order():
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(MODELS), raw_nodes, loaded)
-def test_every_explanation_is_its_decision(model, nodes, spec):
+@given(case=cases)
+def test_every_explanation_is_its_decision(case):
     """Candidates once, figures of the plan, curves through the planned point, a document that reads back."""
-    asked = ask(model, nodes_of(nodes), spec)
+    asked = case.asked()
     decision = plan(asked)
     case = case_of(CHAT, asked, decision)
     found = with_curves(explain(case), case)

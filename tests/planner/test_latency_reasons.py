@@ -1,34 +1,13 @@
 """Each candidate's reason under a stated load and stated targets, true when the arrangement stands alone."""
 
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from planner.plan_support import written
-from planner.test_properties import MODELS, ask, nodes_of, raw_nodes, specs
+from planner.worlds import cases
 from shardwright.planner.choice import plan
 from shardwright.planner.legality import format_problem, illegality, image_problem
 from shardwright.planner.question import UNVALIDATED_GAIN
 from shardwright.planner.types import Plan
-
-asked_for = st.fixed_dictionaries(
-    {},
-    optional={
-        "workload": st.one_of(
-            st.fixed_dictionaries({"concurrency": st.sampled_from([1, 8, 64, 300])}),
-            st.fixed_dictionaries({"requestsPerMinute": st.sampled_from([5, 120, 1000, 9000])}),
-        ),
-        "slo": st.fixed_dictionaries({}, optional={
-            "ttft": st.fixed_dictionaries({
-                "percentile": st.sampled_from([50, 95, 99]), "milliseconds": st.sampled_from([150, 600, 3000]),
-            }),
-            "tpot": st.fixed_dictionaries({
-                "percentile": st.sampled_from([50, 95]), "milliseconds": st.sampled_from([8, 20, 60]),
-            }),
-            "optimizeFor": st.sampled_from(["Cost", "Latency"]),
-        }),
-    },
-)  # fmt: skip
-loaded = st.tuples(specs, asked_for).map(lambda pair: {**pair[0], **pair[1]})
 
 FITS = {"Chosen", "LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "Slower", "PoolTooSmall"}
 
@@ -62,11 +41,15 @@ def alone(asked, candidate):
     return decision, same[0] if same else None
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(MODELS), raw_nodes, loaded)
-def test_each_candidate_is_named_once_and_its_reason_is_true_alone(model, shapes, spec):
-    asked = ask(model, nodes_of(shapes), spec)
+@settings(
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(case=cases)
+def test_each_candidate_is_named_once_and_its_reason_is_true_alone(mix, case):
+    asked = case.asked()
     decision = plan(asked)
+    mix.judges(decision) if isinstance(decision, Plan) else mix.idles()
     names = [c.arrangement for c in decision.candidates]
     assert len(names) == len(set(names))
     told = written(decision)
@@ -134,22 +117,3 @@ def better(asked, decision, candidate, again):
                 and c.parallelism.gpus < ours
             ]
             assert any(isinstance(alone(asked, c)[0], Plan) for c in fewer)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(MODELS), raw_nodes, raw_nodes, loaded)
-def test_more_nodes_never_make_a_loaded_service_unfit(model, shapes, more, spec):
-    if isinstance(plan(ask(model, nodes_of(shapes), spec)), Plan):
-        assert isinstance(plan(ask(model, nodes_of([*shapes, *more]), spec)), Plan)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(MODELS), raw_nodes, loaded)
-def test_a_loaded_plan_stays_within_its_cache_and_budget(model, shapes, spec):
-    asked = ask(model, nodes_of(shapes), spec)
-    decision = plan(asked)
-    if isinstance(decision, Plan):
-        assert decision.gpus_per_replica * decision.replicas <= asked.spec.pool.max_gpus
-        assert decision.limits.max_num_seqs * decision.parallelism.data >= decision.planned_concurrency
-        hybrid = decision.model.architecture.attention.value == "SlidingHybrid"
-        assert hybrid or decision.estimate.promised_kv_tokens >= decision.required_kv_tokens

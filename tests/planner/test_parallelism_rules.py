@@ -21,9 +21,9 @@ MODELS = load_models()
 PHI_4 = "microsoft/phi-4"  # 40 heads, 10 KV heads, width 17920, vocabulary 100352
 
 
-def refusal(model, tensor, expert=False):
+def refusal(model, tensor, expert=False, data=1):
     architecture = model if isinstance(model, ModelArchitecture) else MODELS[model]
-    return illegality(architecture, Parallelism(tensor=tensor, expert=expert))
+    return illegality(architecture, Parallelism(tensor=tensor, expert=expert, data=data))
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ architectures = st.builds(
 
 
 @settings(max_examples=400, deadline=None)
-@given(architectures, st.integers(1, 16), st.booleans())
-def test_any_architecture_by_the_rule(architecture, tensor, expert):
-    assert legal(architecture, tensor, expert) is not bool(refusal(architecture, tensor, expert))
+@given(architectures, st.integers(1, 16), st.booleans(), st.sampled_from([1, 1, 2, 4]))
+def test_any_architecture_by_the_rule(architecture, tensor, expert, data):
+    assert legal(architecture, tensor, expert, data) is not bool(refusal(architecture, tensor, expert, data))
 
 
 @settings(max_examples=60, deadline=None)

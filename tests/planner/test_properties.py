@@ -4,100 +4,39 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.oracles import legal, linked_gpus, needed_tokens
-from planner.plan_support import (
-    A100_40,
-    A100_80,
-    A6000,
-    H100,
-    H200,
-    L4,
-    L40S,
-    LLAMA_8B,
-    LLAMA_70B,
-    LLAMA_70B_FP8,
-    QWEN_32B,
-    QWEN_MOE_FP8,
-    products,
-    request,
-)
-from shardwright.api.pool import PoolSpec
+from planner.plan_support import products
+from planner.worlds import edges, growths, worlds
 from shardwright.planner.choice import plan
+from shardwright.planner.placement import nodes_of as allowed_nodes
 from shardwright.planner.placement import place
 from shardwright.planner.types import GIB, Plan
-from shardwright.topology.facts import node_facts
-from shardwright.topology.pool import build_pool
-from topology.cluster_objects import node
 
-MODELS = (
-    LLAMA_8B, LLAMA_70B, LLAMA_70B_FP8, QWEN_32B, QWEN_MOE_FP8, "mistralai/Mixtral-8x7B-Instruct-v0.1",
-    "deepseek-ai/DeepSeek-V3", "openai/gpt-oss-20b", "Qwen/Qwen3-8B-AWQ", "google/gemma-3-27b-it",
-)  # fmt: skip
-PRODUCTS = (H100, H200, A100_40, A100_80, L40S, A6000, L4)
-OFTEN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-GI = 1 << 30
-HOSTS = ((128, 1024, 4096), (128, 1024, 4096), (64, 256, 600), (6, 512, 4096), (64, 20, 2000), (64, 256, 60))
-"""CPUs, GiB of memory, GiB of disk: some are too small for the pods that their GPUs would hold."""
-
-raw_nodes = st.lists(
-    st.tuples(
-        st.sampled_from(PRODUCTS), st.sampled_from([1, 2, 4, 8]), st.integers(0, 1),
-        st.sampled_from(HOSTS), st.sampled_from(["580", "580", "580", "535", None]),
-    ),
-    min_size=1, max_size=4,
-)  # fmt: skip
-specs = st.fixed_dictionaries(
-    {
-        "model": st.fixed_dictionaries({}, optional={
-            "maxContextTokens": st.sampled_from([4096, 16384, 32768, 40960]),
-            "allowedKVCacheDtypes": st.just(["Auto", "FP8"]),
-        }),
-        "pool": st.fixed_dictionaries(
-            {"maxGPUs": st.sampled_from([1, 2, 4, 8, 16])},
-            optional={"interconnect": st.fixed_dictionaries({
-                "policy": st.sampled_from(["RequireNVLink", "PreferNVLink", "Any"]),
-                "bridges": st.sampled_from(["None", "Pairs"]),
-            })},
-        ),
-    },
-    optional={
-        "workload": st.fixed_dictionaries({"concurrency": st.sampled_from([1, 8, 64, 300])}),
-        "scaling": st.fixed_dictionaries({"minReplicas": st.integers(1, 3)}),
-        "parallelism": st.fixed_dictionaries({}, optional={
-            "tensor": st.sampled_from([1, 2, 3, 4, 8]), "pipeline": st.sampled_from([1, 2]),
-            "expert": st.sampled_from(["Auto", "Enabled", "Disabled"]),
-        }),
-    },
-)  # fmt: skip
+QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+OFTEN = settings(max_examples=120, suppress_health_check=QUIET)
+MOST = settings(max_examples=300, suppress_health_check=QUIET)
 
 
-def nodes_of(shapes):
-    return [
-        node_facts(
-            node(
-                f"n{index}", product, gpus, allocatable=gpus - missing,
-                host={"cpu": str(host[0]), "memory": f"{host[1]}Gi", "ephemeral-storage": f"{host[2]}Gi"},
-                labels={"nvidia.com/cuda.driver-version.major": driver},
-            )
-        )
-        for index, (product, gpus, missing, host, driver) in enumerate(shapes)
-    ]  # fmt: skip
-
-
-def ask(model, nodes, spec, **more):
-    spec = {**spec, "pool": dict(spec["pool"])}
-    pool = build_pool(nodes, [], products(), PoolSpec.model_validate(spec["pool"]))
-    return request(model, pool, **more, **spec)
-
-
-@OFTEN
-@given(st.sampled_from(MODELS), raw_nodes, specs)
-def test_a_plan_stays_within_memory_island_node_and_budget(model, shapes, spec):
-    asked = ask(model, nodes_of(shapes), spec)
+@MOST
+@given(world=worlds())
+def test_a_plan_stays_within_memory_island_node_and_budget(mix, world):
+    asked = world.asked()
     decision = plan(asked)
     if not isinstance(decision, Plan):
         assert decision.message
+        mix.idles()
         return
+    mix.judges(decision)
+    within_memory(asked, decision)
+    split = decision.parallelism
+    assert legal(decision.model.architecture, split.tensor, split.expert, split.data)
+    assert decision.gpus_per_replica * decision.replicas <= asked.spec.pool.max_gpus
+    assert world.policy != "RequireNVLink" or decision.within_island
+    assert place(decision, asked.pool, 1).placed == 1, "a plan fits an empty pool"
+    for name in allowed_nodes(decision, asked.pool):
+        on_a_node(world, decision, world.shapes[int(name[1:])])
+
+
+def within_memory(asked, decision):
     bill, limits = decision.estimate, decision.limits
     budget = bill.visible_gib * limits.gpu_memory_utilization_percent / 100
     spent = bill.weights_gib_per_gpu + bill.activation_gib + bill.non_torch_gib + bill.cuda_graph_gib
@@ -108,42 +47,54 @@ def test_a_plan_stays_within_memory_island_node_and_budget(model, shapes, spec):
     assert bill.largest_model_len >= limits.max_model_len
     assert hybrid or bill.promised_kv_tokens >= decision.required_kv_tokens
     assert limits.max_num_seqs * decision.parallelism.data >= decision.planned_concurrency
-    split = decision.parallelism
-    assert legal(decision.model.architecture, split.tensor, split.expert, split.data)
-    least = needed_tokens(asked, decision.model.architecture, split)
+    least = needed_tokens(asked, decision.model.architecture, decision.parallelism)
     assert decision.context_clamped_from is not None or decision.required_kv_tokens >= least
-    assert decision.gpus_per_replica * decision.replicas <= asked.spec.pool.max_gpus
-    placement = place(decision, asked.pool, 1)
-    assert placement.slots, "a plan fits an empty pool"
-    product, labelled, missing, (cpus, memory, disk), _ = shapes[int(placement.slots[0].node[1:])]
-    pod, interconnect = decision.pod_resources, asked.spec.pool.interconnect
-    assert pod.gpus == decision.gpus_per_replica <= labelled - missing
-    assert pod.cpu_millis <= cpus * 1000
-    assert pod.memory_bytes <= memory * GI
-    assert pod.ephemeral_bytes <= disk * GI
-    bridges = (interconnect and interconnect.bridges) or "None"
+
+
+def on_a_node(world, decision, shape):
+    """On every node that it may ever run on it has its GPUs, and its ranks have the links that are counted on."""
+    label, labelled, missing, *_ = shape
+    assert decision.pod_resources.gpus == decision.gpus_per_replica <= labelled - missing
     if decision.within_island:
-        linked = linked_gpus(products()[product], labelled, labelled - missing, bridges)
+        bridges = world.spec["pool"]["interconnect"]["bridges"]
+        linked = linked_gpus(products()[label], labelled, labelled - missing, bridges)
         assert decision.parallelism.ranks <= linked
-    else:
-        assert interconnect is None or interconnect.policy != "RequireNVLink"
+
+
+def decided(decision):
+    if not isinstance(decision, Plan):
+        return decision.reason
+    return decision.summary, decision.model.model_id, decision.limits, decision.speed, decision.spare_replicas
 
 
 @OFTEN
-@given(st.sampled_from(MODELS), raw_nodes, specs, st.randoms())
-def test_permuting_nodes_changes_nothing(model, shapes, spec, rng):
-    nodes = nodes_of(shapes)
-    first = plan(ask(model, nodes, spec))
+@given(world=worlds(), edge=edges, rng=st.randoms())
+def test_no_order_of_the_inputs_changes_the_answer(mix, world, edge, rng):
+    stated = edge.of(world)
+    first = plan(stated.asked())
+    mix.judges(first) if isinstance(first, Plan) else mix.idles()
+    nodes = stated.nodes
     rng.shuffle(nodes)
-    assert plan(ask(model, nodes, spec)) == first
+    assert plan(stated.asked(nodes)) == first
+    model = stated.spec["model"]
+    turned = {name: value[::-1] if isinstance(value, list) else value for name, value in model.items()}
+    assert decided(plan(stated.stating(model=turned).asked(nodes))) == decided(first)
 
 
 @OFTEN
-@given(st.sampled_from(MODELS), raw_nodes, raw_nodes, specs)
-def test_adding_nodes_never_makes_a_fitting_service_unfit(model, shapes, more, spec):
-    before = plan(ask(model, nodes_of(shapes), spec))
-    if isinstance(before, Plan):
-        after = plan(ask(model, nodes_of([*shapes, *more]), spec))
-        assert isinstance(after, Plan)
-        asked = "maxContextTokens" in spec["model"]
-        assert not asked or before.context_clamped_from is not None or after.context_clamped_from is None
+@given(worlds=growths(), edge=edges, loaded=st.booleans())
+def test_adding_nodes_never_makes_a_fitting_service_unfit(mix, worlds, edge, loaded):
+    small, large = worlds
+    if loaded:
+        stated = edge.of(small).spec
+        blocks = {name: stated[name] for name in ("workload", "slo") if name in stated}
+        small, large = small.stating(**blocks), large.stating(**blocks)
+    before = plan(small.asked())
+    if not isinstance(before, Plan):
+        mix.idles()
+        return
+    mix.judges(before)
+    after = plan(large.asked())
+    assert isinstance(after, Plan), after.message
+    asked = "maxContextTokens" in small.spec["model"]
+    assert not asked or before.context_clamped_from is not None or after.context_clamped_from is None

@@ -9,7 +9,6 @@ from collections import Counter
 from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from planner.oracles import (
     CAPABILITY,
@@ -19,12 +18,39 @@ from planner.oracles import (
     overheads_gib,
     wanted_context,
 )
-from planner.plan_support import A100_40, H100, H200, L4, L40S, LLAMA_70B_FP8, T4, written
+from planner.plan_support import (
+    A100_40,
+    H100,
+    H200,
+    L4,
+    L40S,
+    LLAMA_8B,
+    LLAMA_70B,
+    LLAMA_70B_FP8,
+    QWEN_32B,
+    QWEN_MOE_FP8,
+    T4,
+    written,
+)
 from planner.ranking_oracle import Stated, standing, verdict, winner
-from planner.test_properties import HOSTS, MODELS, PRODUCTS, ask, nodes_of, specs
+from planner.worlds import (
+    AWQ,
+    DEEPSEEK,
+    GEMMA_27B,
+    GPT_OSS,
+    MIXTRAL,
+    ROOMY,
+    ask,
+    drawn,
+    nodes_of,
+    random_world,
+)
 from shardwright.planner.choice import plan
 from shardwright.planner.types import GIB, Plan
 
+MODELS = (
+    LLAMA_8B, LLAMA_70B, LLAMA_70B_FP8, QWEN_32B, QWEN_MOE_FP8, MIXTRAL, DEEPSEEK, GPT_OSS, AWQ, GEMMA_27B, "Qwen/Qwen3-14B",
+)  # fmt: skip
 LOST = {"LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "PoolTooSmall"}
 """It fits, and another was chosen."""
 
@@ -277,33 +303,36 @@ def ranked(case):
         assert re.fullmatch(wanted, candidate.message), (candidate.message, words)
 
 
-nodes = st.lists(
-    st.tuples(
-        st.sampled_from([*PRODUCTS, T4]), st.sampled_from([1, 2, 4, 8]), st.sampled_from([0, 0, 1]),
-        st.sampled_from(HOSTS), st.sampled_from(["580", "580", "580", "535", None]),
-    ),
-    min_size=1, max_size=5,
-)  # fmt: skip
+def random_asking(rng):
+    """A world, with a number of requests in flight in half of them, and with a GPU too old for most models in some."""
+    world = random_world(rng)
+    if rng.random() < 0.5:
+        world = world.stating(workload={"concurrency": rng.choice([1, 8, 64, 300])})
+    return world.with_nodes([(T4, 4, 0, ROOMY, "580")]) if rng.random() < 0.1 else world
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(MODELS), nodes, specs)
-def test_each_reason_is_true_when_it_is_recomputed(model, shapes, spec):
-    check(Case(ask(model, nodes_of(shapes), spec), shapes))
+@settings(
+    max_examples=250,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(world=drawn(random_asking))
+def test_each_reason_is_true_when_it_is_recomputed(mix, world):
+    case = Case(world.asked(), world.shapes)
+    check(case)
+    mix.judges(case.decision) if isinstance(case.decision, Plan) else mix.idles()
 
 
 def test_the_reasons_that_matter_are_met():
     """The property above means nothing for a reason that it never meets: here each of them is, for certain."""
-    roomy = (128, 1024, 4096)
     met = Counter()
-    for model in (*MODELS, "Qwen/Qwen3-14B"):
+    for model in MODELS:
         for wanted in (
             [(H100, 8), (H200, 8)],
             [(L4, 8), (L40S, 4), (A100_40, 8)],
             [(H100, 4), (A100_40, 4), (T4, 4)],
         ):
             for gpus, context in ((8, None), (8, 32768), (2, 4096)):
-                shapes = [(label, count, 0, roomy, "580") for label, count in wanted]
+                shapes = [(label, count, 0, ROOMY, "580") for label, count in wanted]
                 spec = {"model": {"maxContextTokens": context} if context else {}, "pool": {"maxGPUs": gpus}}
                 met += check(Case(ask(model, nodes_of(shapes), spec), shapes))
     wanted = {

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from planner.plan_support import A100_40, A100_80, A6000, H100, L4, L40S, LLAMA_8B, LLAMA_70B, LLAMA_70B_FP8
-from planner.test_properties import ask, nodes_of
 from planner.test_true_reasons import Case, check
+from planner.worlds import ask, nodes_of
 from shardwright.catalog.models import load_models
 from shardwright.planner.types import Plan
 

@@ -270,7 +270,7 @@ def _notes(question: Question, fit: Fit) -> tuple[str, ...]:
 
 def _most_node_gpus(fit: Fit) -> int:
     """Return the largest node that keeps the island whole, when a larger one of this product would not."""
-    if not fit.within_island or fit.parallelism.tensor == 1:
+    if not fit.within_island or fit.parallelism.ranks == 1:
         return 0
     good = {n.name for n in eligible(fit)}
     others = [n for n in fit.offer.holding(fit.gpus) if n.name not in good]

@@ -71,13 +71,13 @@ def _expert_problem(architecture: ModelArchitecture, parallelism: Parallelism) -
     moe = architecture.moe
     if moe is None:
         return "expert parallelism needs a mixture-of-experts model" if parallelism.expert else ""
-    step = quantization_step(architecture)
+    # Ranks with own attention split the experts like tensor ranks: vLLM's `flatten_tp_across_dp`.
+    step, ranks = quantization_step(architecture), parallelism.ranks
     if parallelism.expert:
-        ranks = parallelism.tensor * parallelism.data
         if moe.num_experts % ranks:
             return f"{moe.num_experts} experts do not divide by {ranks}"
     else:
-        problem = _width_problem("expert width", moe.expert_intermediate_size, parallelism.tensor, step)
+        problem = _width_problem("expert width", moe.expert_intermediate_size, ranks, step)
         if problem:
             return problem
     if moe.shared_intermediate_size:

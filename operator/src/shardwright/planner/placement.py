@@ -13,7 +13,7 @@ MOST_HOLDERS = 5
 
 def runs_on(plan: Plan, node: PoolNode) -> bool:
     """Whether a plan may run on a node, whatever is free on it."""
-    island = plan.parallelism.tensor if plan.within_island else 1
+    island = plan.parallelism.ranks if plan.within_island else 1
     return (
         node.product == plan.product.label
         and node.gpus >= plan.pod_resources.gpus

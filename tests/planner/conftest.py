@@ -1,0 +1,14 @@
+"""What the property tests of the planner share."""
+
+import pytest
+
+from planner.worlds import Mix, repeatable
+
+
+@pytest.fixture
+def mix():
+    """The kinds of plans that a property was judged for, which must be rich in the end."""
+    found = Mix()
+    yield found
+    if repeatable():
+        found.assert_rich()
