@@ -83,11 +83,14 @@ def test_a_plan_keeps_what_is_stated(mix, world, edge):
         return
     mix.judges(found)
     speed, slo, load = found.speed, stated.spec["slo"], stated.spec.get("workload", {})
+    # Without a load a number in flight is assumed; where the targets do not hold there, a note says so.
+    kept = bool(load) or speed.in_flight_most >= speed.load
     for name, figure in (("ttft", speed.ttft_ms), ("tpot", speed.tpot_ms)):
-        if name in slo:
+        if name in slo and kept:
             assert figure * 1.15 <= slo[name]["milliseconds"] * 1.001
     for total in load.values():
         assert total <= found.replicas * speed.most * 1.001
+    assert kept or any(note.startswith("no load is stated") for note in found.notes)
     least = stated.spec.get("scaling", {}).get("minReplicas", 1)
     assert found.replicas >= least
     assert found.replicas * found.gpus_per_replica <= asked.spec.pool.max_gpus
