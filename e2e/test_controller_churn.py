@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller_world import SERVICES, World, gone, install
+from controller_world import SERVICES, SMALL, World, gone, install
 from harness.api import Json
 from harness.waiting import wait_until
 from operator_process import ROOT, OperatorProcess
@@ -89,6 +89,39 @@ def test_a_scale_above_the_budget_is_told_until_it_is_taken_back(world: World) -
     assert "Placed=False: spec.replicas asks for 5 replicas" in described
     world.cluster.kubectl("-n", world.namespace, "scale", "llmservice/chat", "--replicas=2")
     world.ready("chat")
+
+
+def test_two_revisions_never_have_pods_on_a_claim_for_one_node(world: World) -> None:
+    """On two nodes that both have room: the new pod would be made at once, and might land on the other one."""
+    for name in ("a", "b"):
+        world.add_node(name)
+    disk = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    volume = f"disk-{world.namespace}"
+    world.cluster.apply(
+        {
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume},
+            "spec": disk | {"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/nowhere"}, "persistentVolumeReclaimPolicy": "Delete"},
+        },
+        {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "disk", "namespace": world.namespace},
+            "spec": disk | {"volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}},
+        },
+    )  # fmt: skip
+    model = {"id": SMALL, "maxContextTokens": 8192, "cache": {"type": "PVC", "claimName": "disk"}}
+    world.apply(world.service("chat", model=model))
+    world.ready("chat")
+    [old] = uids(world)
+    world.apply(world.service("chat", model=model, engine={"env": [{"name": "A", "value": "b"}]}))
+    most = 0
+
+    def over() -> bool:
+        nonlocal most
+        most = max(most, len({pod["metadata"]["labels"]["shardwright.dev/revision"] for pod in world.pods()}))
+        return world.is_("chat", "Ready", "True") and uids(world).isdisjoint({old}) and bool(uids(world))
+
+    wait_until(over, "the new revision")
+    assert most == 1
+    world.cluster.api.delete(f"/api/v1/persistentvolumes/{volume}")
 
 
 def test_scale_to_zero_and_back(world: World) -> None:

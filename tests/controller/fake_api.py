@@ -129,6 +129,8 @@ class Fake:
         return copy.deepcopy(found["metadata"]) if found else None
 
     async def get(self, kind, namespace, name):
+        if error := self.fail.get(f"get {kind.kind}"):
+            raise error
         found = self.objects.get((kind.kind, namespace, name))
         if found is None:
             raise Gone(f"GET {kind.plural}/{name}: 404 NotFound", status=404)

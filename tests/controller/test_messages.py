@@ -7,6 +7,8 @@ import pytest
 
 from shardwright.api.llmservice import LLMServiceSpec, ServiceKey
 from shardwright.api.reasons import Reason
+from shardwright.cluster.errors import Forbidden
+from shardwright.controller.reconcile import RECHECK_S
 from shardwright.controller.references import references
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -35,6 +37,9 @@ MISSING = {
     "spec.model.chatTemplate.configMapRef": model(chatTemplate={"configMapRef": NAMED}),
     "spec.engine.imagePullSecrets[0]": {"engine": {"imagePullSecrets": [{"name": "none"}]}},
     "spec.engine.env[0].secretRef": {"engine": {"env": [{"name": "A", "secretRef": NAMED}]}},
+    "spec.podTemplate.spec.volumes[0]": {
+        "podTemplate": {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]}}
+    },
     "spec.model.config.configMapRef": {"model": OWN},
     "spec.model.id": {"model": {"id": "some/model", "maxContextTokens": 4096}},
 }
@@ -55,6 +60,57 @@ async def test_what_is_missing_is_told_with_its_field_once(fake, field):
     assert fake.condition("chat", "Accepted")[0] == "False"
     assert said(fake, "Accepted", field).startswith(f"{field}: ")
     assert fake.message("chat", "Ready") == fake.message("chat", "Accepted")
+
+
+@pytest.mark.parametrize("part", ["data", "binaryData"])
+async def test_a_key_that_a_config_map_lacks_is_told_before_a_pod_hangs_on_it(fake, part):
+    field = "spec.model.chatTemplate.configMapRef"
+    fake.node("n1")
+    fake.objects["ConfigMap", "team", "none"] = {part: {"other": "x"}}
+    fake.put("chat", **MISSING[field])
+    await asyncio.sleep(3)
+    assert fake.condition("chat", "Accepted") == ("False", "MissingConfigMap")
+    message = said(fake, "Accepted", field)
+    assert message.startswith(f"{field}: ConfigMap none in namespace team has no key key: add the key")
+    fake.objects["ConfigMap", "team", "none"][part]["key"] = "x"
+    await asyncio.sleep(RECHECK_S + 5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "plural"),
+    [
+        ("spec.model.cache.claimName", "PersistentVolumeClaim", "persistentvolumeclaims"),
+        ("spec.model.source.pvc.claimName", "PersistentVolumeClaim", "persistentvolumeclaims"),
+        ("spec.model.chatTemplate.configMapRef", "ConfigMap", "configmaps"),
+        ("spec.model.config.configMapRef", "ConfigMap", "configmaps"),
+    ],
+)
+async def test_a_right_to_read_that_is_missing_is_named_as_long_as_it_is(fake, field, kind, plural):
+    needed = field == "spec.model.config.configMapRef"
+    fake.node("n1")
+    fake.fail[f"get {kind}"] = Forbidden(f"GET {plural}/none: 403 Forbidden", status=403)
+    fake.put("chat", **MISSING[field])
+    for _ in range(3):
+        await asyncio.sleep(5)
+        assert fake.condition("chat", "Accepted") == ("False" if needed else "True", "ReadForbidden")
+        assert f"no right to get {plural} in namespace team" in said(fake, "Accepted", field)
+        fake.run_pods("n1")
+        fake.parts.dispatch._undecide(ServiceKey(("team", "chat")))  # kept from now on, as after a restart
+    assert bool(fake.deployments()) is not needed
+    fake.fail.clear()
+    fake.objects[kind, "team", "none"] = {"data": {"key": "x"}, "spec": {"accessModes": ["ReadWriteMany"]}}
+    fake.parts.dispatch._undecide(ServiceKey(("team", "chat")))
+    await asyncio.sleep(RECHECK_S + 10)
+    assert fake.condition("chat", "Accepted")[1] == ("InvalidModelConfig" if needed else "Valid")
+
+
+async def test_secrets_that_may_not_be_looked_at_are_somebodys_choice(fake):
+    fake.node("n1")
+    fake.fail["look Secret"] = Forbidden("GET secrets/none: 403 Forbidden", status=403)
+    fake.put("chat", **MISSING["spec.model.source.hub.tokenSecretRef"])
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted") == ("True", "Valid")
 
 
 async def test_every_reference_is_among_those_that_are_tested():

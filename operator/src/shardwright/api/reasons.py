@@ -59,6 +59,7 @@ class Reason(StrEnum):
     CACHE_NOT_SHAREABLE = "CacheNotShareable"
     QUOTA_EXCEEDED = "QuotaExceeded"
     WRITE_FORBIDDEN = "WriteForbidden"
+    READ_FORBIDDEN = "ReadForbidden"
     UNKNOWN_REVISION = "UnknownRevision"
     # Planned
     PLANNED = "Planned"
@@ -204,6 +205,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The API server forbids what the operator has to write: a right is missing, or an admission "
             "policy or webhook is in the way; the message carries its words, and the operator tries again."
         ),
+        Reason.READ_FORBIDDEN: (
+            "The operator has no right to read an object that the spec names, so it is not known whether it "
+            "is there and can be used; grant the right that the message names."
+        ),
         Reason.UNKNOWN_REVISION: (
             "No revision on record has the name in spec.approvedRevision; write one that the message names."
         ),
@@ -324,8 +329,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "cache."
         ),
         Reason.HUB_UNAUTHORIZED: (
-            "The hub refuses the download; accept the model's licence there and check "
-            "model.source.hub.tokenSecretRef."
+            "The hub or the object store refuses the download; accept the model's licence there and check "
+            "model.source.hub.tokenSecretRef, or model.source.uri.credentialsSecretRef."
         ),
         Reason.POD_CONFIG: (
             "Kubernetes cannot make a container from the pod, for example because a key is missing; the "

@@ -118,7 +118,8 @@ class RolloutSpec(ApiModel):
     """How a new revision replaces the old one."""
 
     strategy: Literal["Auto", "Surge", "InPlace", "BlueGreen"] | None = None
-    """Auto surges when GPUs are free and replaces in place when they are not; Auto when absent."""
+    """Auto surges when GPUs are free, and replaces in place when they are not or both mount a claim for one
+    node; Auto when absent."""
     paused: bool | None = None
     """Holds the rollout where it is."""
     canary: Canary | None = None

@@ -276,6 +276,14 @@ def _create_failure(deployment: JsonObject) -> str:
     return ""
 
 
+def _said(waiting: JsonObject, ended: JsonObject, last: JsonObject) -> str:
+    """Choose what is said of a container: why it is not made, else the last words of the run that ended."""
+    # Of a container in CrashLoopBackOff only the back-off is said, and its last run says why.
+    now = waiting if waiting.get("reason") != "CrashLoopBackOff" else {}
+    found = (each.get("message") for each in (now, last, ended, waiting))
+    return next((message for message in found if message), "")
+
+
 def pod_trouble(pod: JsonObject) -> PodTrouble | None:
     """Read what is wrong with one of our pods: the worst container state, or why it is not scheduled."""
     status = pod.get("status") or {}
@@ -289,9 +297,7 @@ def pod_trouble(pod: JsonObject) -> PodTrouble | None:
             continue
         return PodTrouble(
             reason=reason or last.get("reason", ""),
-            message=(last.get("message") or ended.get("message") or waiting.get("message") or "")[
-                -_LONGEST_TROUBLE:
-            ],
+            message=_said(waiting, ended, last)[-_LONGEST_TROUBLE:],
             last_exit=last.get("reason") or ended.get("reason") or "",
             exit_code=last.get("exitCode", ended.get("exitCode")),
         )

@@ -22,6 +22,7 @@ from shardwright.cluster.store import Store
 from shardwright.controller.apply import Applier
 from shardwright.controller.approvals import govern
 from shardwright.controller.dispatch import Dispatch
+from shardwright.controller.one_node import recorded_claims
 from shardwright.controller.planning import Planning, Proposal, outcome, revisions_of, wanted_replicas
 from shardwright.controller.references import References, Resolved, unknown_variants
 from shardwright.metrics.exposition import Exposition
@@ -145,13 +146,11 @@ class Admission:
 
     async def _resolve(self, case: _Case, service: LLMService) -> None:
         case.kept = self._kept(case.entry, service)
+        recorded = recorded_claims(revisions_of(self.store.children_of(case.entry.key), case.entry.uid))
         if case.kept is None:
-            case.resolved = await self.references.resolve(case.entry.key, service.spec)
+            case.resolved = await self.references.resolve(case.entry.key, service.spec, recorded)
         else:
-            case.resolved = Resolved(
-                problems=await self.references.unshareable(case.entry.key, service.spec),
-                priority=await self.references.priority(service.spec.pool.priority_class_name),
-            )
+            case.resolved = await self.references.recheck(case.entry.key, service.spec, recorded)
 
     async def _decide(self, ranked: list[_Case]) -> None:
         loop = asyncio.get_running_loop()
@@ -192,6 +191,7 @@ class Admission:
         revisions = revisions_of(self.store.children_of(entry.key), entry.uid)
         proposal = govern(self.planning, entry, service, self._propose(entry, service, case), revisions)
         proposal.priority = case.resolved.priority
+        proposal.for_one_node = case.resolved.for_one_node
         before = self.planning.proposals.get(entry.key)
         if before is not None and before.target and before.target != proposal.target:
             self.planning.ledger.release((entry.key[0], entry.key[1]), before.target)

@@ -84,6 +84,8 @@ class Proposal:
     held: bool = False
     """This generation cannot be run, and the target is what the last one left running."""
     priority: int = 0
+    for_one_node: frozenset[str] = frozenset()
+    """Claims, of this spec and of what is on record, that only one node can mount at a time."""
     fingerprint: str = ""
     """Of the pool that was planned against."""
 

@@ -1,13 +1,12 @@
 """What an LLMService names but does not contain: Secrets, claims, ConfigMaps, model facts, priority class.
 
 Decides which of them are missing. A Secret is asked for as metadata only, so its values never reach the
-operator; that it lacks a key is therefore only seen when a pod fails on it. Where the operator may not
-read Secrets or claims at all, nothing is reported: not knowing is not missing. ConfigMaps are read when
-a plan is made and not watched.
+operator; that it lacks a key is therefore only seen when a pod fails on it. What the operator may not read is
+never reported as missing. Nothing of this is watched: it is looked at when a plan is made.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -24,6 +23,7 @@ from shardwright.cluster.errors import Forbidden, Gone
 from shardwright.cluster.json import JsonObject, loads
 from shardwright.cluster.kinds import CLAIM, CONFIG_MAP, PRIORITY_CLASS, SECRET, Kind
 from shardwright.planner.types import ModelChoice
+from shardwright.render.storage import claims_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ FRESH_S: Final = 5.0
 """How long an answer about one object serves for all services that name it."""
 PRIORITY_FRESH_S: Final = 600.0
 _SHAREABLE: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+_OF_KEPT: Final = frozenset({Reason.CACHE_NOT_SHAREABLE, Reason.READ_FORBIDDEN})
 
 
 class Reference(NamedTuple):
@@ -40,6 +41,23 @@ class Reference(NamedTuple):
     name: str
     field: str
     reason: Reason
+    key: str = ""
+    """Of a ConfigMap: what it must hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What is seen of an object."""
+
+    there: bool = True
+    readable: bool = True
+    holds: frozenset[str] = frozenset()
+    """Keys of a ConfigMap, access modes of a claim."""
+
+    @property
+    def for_one_node(self) -> bool:
+        """Whether it is a claim that pods on several nodes cannot mount; not when nothing is known."""
+        return bool(self.holds) and not self.holds & _SHAREABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,8 @@ class Resolved:
     problems: tuple[Problem, ...] = ()
     models: tuple[ModelChoice, ...] = ()
     priority: int = 0
+    for_one_node: frozenset[str] = frozenset()
+    """Claims of this spec and of earlier plans that only one node can mount at a time."""
 
 
 @dataclass(slots=True)
@@ -57,25 +77,44 @@ class References:
 
     api: Api
     clock: Callable[[], float]
-    _found: dict[tuple[str, str, str], tuple[float, bool]] = field(default_factory=dict)
+    _known: dict[tuple[str, str, str], tuple[float, _Answer]] = field(default_factory=dict)
     _priorities: dict[str, tuple[float, int]] = field(default_factory=dict)
 
-    async def resolve(self, key: ServiceKey, spec: LLMServiceSpec) -> Resolved:
-        """Check everything that a new plan needs. Raises Transient when the API server does not answer."""
+    async def resolve(self, key: ServiceKey, spec: LLMServiceSpec, recorded: Iterable[str] = ()) -> Resolved:
+        """Check everything that a new plan needs, and the claims that earlier plans are `recorded` with.
+
+        Raises Transient when the API server does not answer.
+        """
         replicas = resolve(spec).scale.planned_replicas
-        found = [await self._missing(key.namespace, reference, replicas) for reference in references(spec)]
+        found = [await self._problem(key.namespace, reference, replicas) for reference in references(spec)]
         problems = [problem for problem in found if problem is not None]
         models = await self._models(key.namespace, spec, problems)
-        return Resolved(tuple(problems), models, await self.priority(spec.pool.priority_class_name))
+        return Resolved(
+            tuple(problems),
+            models,
+            await self.priority(spec.pool.priority_class_name),
+            await self._for_one_node(key.namespace, spec, recorded),
+        )
 
-    async def unshareable(self, key: ServiceKey, spec: LLMServiceSpec) -> tuple[Problem, ...]:
-        """Check what scaling alone can break: claims that more replicas than one cannot mount."""
+    async def recheck(self, key: ServiceKey, spec: LLMServiceSpec, recorded: Iterable[str] = ()) -> Resolved:
+        """Check what a plan that is kept goes on with: claims for fewer nodes, and what may not be read."""
         replicas = resolve(spec).scale.planned_replicas
-        if replicas <= 1:
-            return ()
-        claims = [reference for reference in references(spec) if reference.kind is CLAIM]
-        found = [await self._claim(key.namespace, reference, replicas) for reference in claims]
-        return tuple(p for p in found if p is not None and p.reason is Reason.CACHE_NOT_SHAREABLE)
+        read = [reference for reference in references(spec) if reference.kind is not SECRET]
+        found = [await self._problem(key.namespace, reference, replicas) for reference in read]
+        return Resolved(
+            problems=tuple(p for p in found if p is not None and p.reason in _OF_KEPT),
+            priority=await self.priority(spec.pool.priority_class_name),
+            for_one_node=await self._for_one_node(key.namespace, spec, recorded),
+        )
+
+    async def _for_one_node(
+        self, namespace: str, spec: LLMServiceSpec, recorded: Iterable[str]
+    ) -> frozenset[str]:
+        """Return the claims, of this spec or of earlier plans, that are known to be for one node only."""
+        names = {reference.name for reference in references(spec) if reference.kind is CLAIM} | {*recorded}
+        return frozenset(
+            [name for name in sorted(names) if (await self._ask(CLAIM, namespace, name)).for_one_node]
+        )
 
     async def priority(self, name: str | None) -> int:
         """Value of a priority class; 0 without one, and where the operator may not read it."""
@@ -93,48 +132,46 @@ class References:
         self._priorities[name] = (until, value)
         return value
 
-    async def _missing(self, namespace: str, reference: Reference, replicas: int) -> Problem | None:
-        if reference.kind is CLAIM:
-            return await self._claim(namespace, reference, replicas)
-        if await self._exists(reference.kind, namespace, reference.name):
-            return None
-        return _absent(reference, namespace)
-
-    async def _claim(self, namespace: str, reference: Reference, replicas: int) -> Problem | None:
-        """Check that a claim is there and that as many pods as planned can mount it, on different nodes."""
-        try:
-            claim = await self.api.get(CLAIM, namespace, reference.name)
-        except Gone:
+    async def _problem(self, namespace: str, reference: Reference, replicas: int) -> Problem | None:
+        """Say what is wrong with a reference: nothing is there, without the key, or it cannot be shared."""
+        answer = await self._ask(reference.kind, namespace, reference.name)
+        if not answer.readable:
+            # Where Secrets may not be read, that was somebody's choice (rbac.checkSecrets).
+            return None if reference.kind is SECRET else _unreadable(reference, namespace, blocking=False)
+        if not answer.there:
             return _absent(reference, namespace)
-        except Forbidden as error:
-            _LOG.info("cannot check claim name=%s/%s error=%s", namespace, reference.name, error)
-            return None
-        modes = set((claim.get("spec") or {}).get("accessModes") or ())
-        if replicas <= 1 or not modes or modes & _SHAREABLE:
-            return None
-        held = f"claim {reference.name} is {', '.join(sorted(modes))}"
-        return Problem(
-            reason=Reason.CACHE_NOT_SHAREABLE,
-            field=reference.field,
-            message=f"{held}, and {replicas} replicas on several nodes cannot mount it: "
-            "use a ReadWriteMany claim, an Ephemeral cache, or one replica",
-        )
+        if reference.key and reference.key not in answer.holds:
+            return _without_key(reference, namespace)
+        if reference.kind is CLAIM and replicas > 1 and answer.for_one_node:
+            return _unshareable(reference, answer.holds, replicas)
+        return None
 
-    async def _exists(self, kind: Kind, namespace: str, name: str) -> bool:
+    async def _ask(self, kind: Kind, namespace: str, name: str) -> _Answer:
+        """Look at an object, or remember what was seen a moment ago. Raises Transient."""
         now = self.clock()
         key = (kind.plural, namespace, name)
-        known = self._found.get(key)
+        known = self._known.get(key)
         if known is not None and known[0] > now:
             return known[1]
         try:
-            found = await self.api.metadata(kind, namespace, name) is not None
+            answer = await self._look(kind, namespace, name)
+        except Gone:
+            answer = _Answer(there=False)
         except Forbidden as error:
             _LOG.info("cannot check reference kind=%s name=%s/%s error=%s", kind.kind, namespace, name, error)
-            found = True
-        if len(self._found) > 10_000:
-            self._found.clear()
-        self._found[key] = (now + FRESH_S, found)
-        return found
+            answer = _Answer(readable=False)
+        if len(self._known) > 10_000:
+            self._known.clear()
+        self._known[key] = (now + FRESH_S, answer)
+        return answer
+
+    async def _look(self, kind: Kind, namespace: str, name: str) -> _Answer:
+        if kind is SECRET:
+            return _Answer(there=await self.api.metadata(kind, namespace, name) is not None)
+        found = await self.api.get(kind, namespace, name)
+        if kind is CLAIM:
+            return _Answer(holds=frozenset((found.get("spec") or {}).get("accessModes") or ()))
+        return _Answer(holds=frozenset({**(found.get("data") or {}), **(found.get("binaryData") or {})}))
 
     async def _models(
         self, namespace: str, spec: LLMServiceSpec, problems: list[Problem]
@@ -171,6 +208,11 @@ class References:
             missing = Reference(CONFIG_MAP, reference.name, at, Reason.MISSING_CONFIG_MAP)
             problems.append(_absent(missing, namespace))
             return None
+        except Forbidden as error:
+            _LOG.info("cannot read config name=%s/%s error=%s", namespace, reference.name, error)
+            config_map_ref = Reference(CONFIG_MAP, reference.name, at, Reason.MISSING_CONFIG_MAP)
+            problems.append(_unreadable(config_map_ref, namespace, blocking=True))
+            return None
         try:
             config = _config(config_map, reference.key)
             return architecture_from_config(spec.model.id, config, given.weight_bytes)
@@ -205,6 +247,37 @@ def _absent(reference: Reference, namespace: str) -> Problem:
     )
 
 
+def _without_key(reference: Reference, namespace: str) -> Problem:
+    return Problem(
+        reason=reference.reason,
+        field=reference.field,
+        message=f"{reference.kind.kind} {reference.name} in namespace {namespace} has no key "
+        f"{reference.key}: add the key, or name another one",
+    )
+
+
+def _unreadable(reference: Reference, namespace: str, *, blocking: bool) -> Problem:
+    unseen = ", nor whether one node alone can mount it" if reference.kind is CLAIM else ""
+    what = f"{reference.kind.kind} {reference.name}"
+    return Problem(
+        reason=Reason.READ_FORBIDDEN,
+        field=reference.field,
+        message=f"the operator has no right to get {reference.kind.plural} in namespace {namespace}, so it "
+        f"is not known whether {what} is there{unseen}: grant its service account the verb get, as the "
+        "chart's roles do",
+        blocking=blocking,
+    )
+
+
+def _unshareable(reference: Reference, modes: frozenset[str], replicas: int) -> Problem:
+    return Problem(
+        reason=Reason.CACHE_NOT_SHAREABLE,
+        field=reference.field,
+        message=f"claim {reference.name} is {', '.join(sorted(modes))}, and {replicas} replicas on several "
+        "nodes cannot mount it: use a ReadWriteMany claim, an Ephemeral cache, or one replica",
+    )
+
+
 def _config(config_map: JsonObject, key: str) -> Mapping[str, object]:
     text = (config_map.get("data") or {}).get(key)
     if text is None:
@@ -231,13 +304,16 @@ def references(spec: LLMServiceSpec) -> Iterator[Reference]:
     if cache and cache.claim_name:
         yield Reference(CLAIM, cache.claim_name, "spec.model.cache.claimName", Reason.MISSING_CLAIM)
     if model.chat_template:
-        name = model.chat_template.config_map_ref.name
-        yield Reference(CONFIG_MAP, name, "spec.model.chatTemplate.configMapRef", Reason.MISSING_CONFIG_MAP)
+        ref, at = model.chat_template.config_map_ref, "spec.model.chatTemplate.configMapRef"
+        yield Reference(CONFIG_MAP, ref.name, at, Reason.MISSING_CONFIG_MAP, ref.key)
     for index, secret in enumerate((engine and engine.image_pull_secrets) or ()):
         yield _secret(secret.name, f"spec.engine.imagePullSecrets[{index}]")
     for index, variable in enumerate((engine and engine.env) or ()):
         if variable.secret_ref:
             yield _secret(variable.secret_ref.name, f"spec.engine.env[{index}].secretRef")
+    for index, name in claims_of((spec.pod_template or {}).get("spec")):
+        at = f"spec.podTemplate.spec.volumes[{index}]"
+        yield Reference(CLAIM, name, at, Reason.MISSING_CLAIM)
 
 
 def _secret(name: str, at: str) -> Reference:

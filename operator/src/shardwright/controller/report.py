@@ -183,6 +183,7 @@ class Reporter:
             if in_force or now.proposal.core
             else resolved.scale.planned_replicas,
             placement=placement,
+            ends_first=work.ends_first,
             workloads=self._workloads(now, work),
             metrics=self.engine_metrics(now.entry, now.target),
         )

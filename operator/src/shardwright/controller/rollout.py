@@ -31,12 +31,14 @@ class Progress:
     """Whether the GPUs of the old replicas are such that the new revision can use them."""
 
 
-def retire(old: tuple[Old, ...], progress: Progress) -> dict[str, int]:
+def retire(old: tuple[Old, ...], progress: Progress, first: frozenset[str] = frozenset()) -> dict[str, int]:
     """Return the replicas of each old revision, by revision; 0 means that its workload goes.
 
     With a place for every new replica, an old one goes for each new one that serves. Without, one more
     goes whenever all new replicas that have a place serve and none is on its way out: the freed GPUs are
     then offered to the new revision, and the loop comes round again. The oldest revision gives first.
+    Revisions of `first` hold what the new one needs to start at all: they go whole, as soon as it has a
+    place, or gets one by that.
     """
     total = sum(o.replicas for o in old)
     keep = max(0, progress.desired - progress.ready)
@@ -49,6 +51,8 @@ def retire(old: tuple[Old, ...], progress: Progress) -> dict[str, int]:
     for o in reversed(old):
         result[o.revision] = min(o.replicas, keep)
         keep -= result[o.revision]
+    if progress.granted or progress.helps:
+        result |= dict.fromkeys(first & result.keys(), 0)
     return result
 
 

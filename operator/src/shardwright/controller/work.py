@@ -6,7 +6,7 @@ or when its pods find no node.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Desired
+from shardwright.controller.one_node import in_the_way
 from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
 from shardwright.controller.rollout import Old, Progress, live_replicas, retire
 from shardwright.planner.types import Plan
@@ -79,6 +80,8 @@ class Work:
     record: Intent | None = None
     """A revision to have on record only: it waits."""
     remove: list[ChildFacts] = field(default_factory=list)
+    ends_first: str = ""
+    """Claim for one node, for which old replicas end before the target's are made; empty when none do."""
 
     @property
     def renders(self) -> bool:
@@ -125,7 +128,8 @@ def plan_work(now: Situation, planning: Planning) -> Work:
     work.remove += [r for r in now.revisions if r.number == PROPOSED and r.revision not in staying]
     if core is None:
         return work
-    current = now.deployments.get(now.target)
+    current, first = now.deployments.get(now.target), in_the_way(now)
+    work.ends_first = min(first.values(), default="")
     if current is not None or now.allocation.granted or not now.desired:
         count = live_replicas(
             desired=now.desired,
@@ -133,8 +137,10 @@ def plan_work(now: Situation, planning: Planning) -> Work:
             live=current.replicas if current else 0,
             stuck=sum(1 for p in now.pods_of(now.target) if not p.node and p.trouble == _UNSCHEDULABLE),
         )
+        if first:
+            count = min(count, current.replicas if current else 0)
         work.target = Intent(revision=now.target, replicas=count, number=_number(now))
-    _retire(now, planning, core, work)
+    _retire(now, planning, core, work, first)
     if work.target is not None and set(now.deployments) <= {now.target}:
         earlier = [r for r in now.revisions if r.number > PROPOSED]
         work.remove += [r for r in earlier[HISTORY:] if r.revision not in staying]
@@ -160,15 +166,15 @@ def _number(now: Situation) -> int:
     return newest.number if in_force else newest.number + 1
 
 
-def _retire(now: Situation, planning: Planning, core: Plan, work: Work) -> None:
-    """Shrink or remove the workloads of earlier revisions, the oldest first."""
+def _retire(now: Situation, planning: Planning, core: Plan, work: Work, first: Collection[str]) -> None:
+    """Shrink or remove the workloads of earlier revisions, the oldest first; of `first` all at once."""
     earlier = [d for revision, d in now.deployments.items() if revision != now.target]
     if not earlier:
         return
     numbers = {r.revision: r.number for r in now.revisions}
     earlier.sort(key=lambda d: numbers.get(d.revision, 0))
     old = tuple(Old(revision=d.revision, replicas=d.replicas) for d in earlier)
-    replicas = retire(old, _progress(now, planning, core))
+    replicas = retire(old, _progress(now, planning, core), frozenset(first))
     for deployment in earlier:
         count = replicas[deployment.revision]
         if count == 0:

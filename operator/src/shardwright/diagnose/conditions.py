@@ -247,8 +247,19 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
 
 def _coming(facts: ServiceFacts) -> tuple[Reason, str]:
     if facts.workloads:
-        return Reason.STARTING, "The pods are being created"
+        return Reason.STARTING, _ends_first(facts) or "The pods are being created"
     return Reason.NO_REPLICAS, "No replica exists yet"
+
+
+def _ends_first(facts: ServiceFacts) -> str:
+    """Say why nobody serves during a rollout; empty when there is no such reason."""
+    if not facts.ends_first:
+        return ""
+    return (
+        f"The claim {facts.ends_first} can be mounted on one node only, so the old replica ends before the "
+        "new one starts: a ReadWriteMany claim lets it serve meanwhile. If it cannot end since its node is "
+        "lost, delete that Node"
+    )
 
 
 def _ready(
@@ -268,7 +279,9 @@ def _ready(
             return _Verdict(status="False", reason=earlier.reason, message=earlier.message)
     target = next((load for load in facts.workloads if load.revision == facts.target_revision), None)
     if target is None or _left_over(facts, target):
-        message = "This generation's revision is not fully out: older replicas still serve"
+        message = _ends_first(facts) or (
+            "This generation's revision is not fully out: older replicas still serve"
+        )
         return _Verdict(status="False", reason=Reason.ROLLING_OUT, message=message)
     if target.ready < max(1, facts.desired_replicas) or target.desired != facts.desired_replicas:
         trouble = worst(facts)

@@ -149,6 +149,8 @@ class ServiceFacts:
     desired_replicas: int = 0
     """Replicas the operator wants now (External: spec.replicas; Auto: the autoscaler's or minReplicas)."""
     placement: PlacementFacts | None = None
+    ends_first: str = ""
+    """A claim for one node, for which old replicas end before new ones are made; empty when none do."""
     workloads: tuple[WorkloadFacts, ...] = ()
     """All workloads of the service, old revisions included."""
     metrics: MetricsFacts = field(default_factory=MetricsFacts)

@@ -31,6 +31,14 @@ _GPU_MEMORY = re.compile(
     r"|larger than the available KV cache memory",
 )
 _HUB = re.compile(r"GatedRepoError|RepositoryNotFoundError|401 Client Error|403 Client Error|is restricted")
+_STORE = re.compile(
+    r"NoCredentialsError|Unable to locate credentials|DefaultCredentialsError|DefaultAzureCredential failed"
+)
+"""Words of boto3, google-auth and azure-identity when they find no credentials."""
+_NO_KEY = re.compile(r"couldn't find key (\S+) in (Secret|ConfigMap) [^/\s]+/(\S+)")
+_NO_OBJECT = re.compile(r"\b(secret|configmap) \"([^\"]+)\" not found")
+"""Words of the kubelet (kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go) and of the API server."""
+_KINDS: Final = {"secret": "Secret", "configmap": "ConfigMap"}
 _SHM = re.compile(r"No space left on device|Bus error|shm", re.IGNORECASE)
 _QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (.*?)(?:, used: |$)")
 _QUOTED = re.compile(r'^\w+ "[^"]*"')
@@ -171,7 +179,8 @@ def _of_pod(pod: PodTrouble) -> Trouble:
         return Trouble(
             reason=Reason.IMAGE_PULL,
             message="The engine's image cannot be pulled: check spec.engine.image and "
-            "spec.engine.version, and spec.engine.imagePullSecrets for a private registry",
+            "spec.engine.version, and for a private registry spec.engine.imagePullSecrets, whose Secrets "
+            "must be of type kubernetes.io/dockerconfigjson and hold a login for this registry",
         )
     if pod.reason == NODE_LOST:
         return Trouble(
@@ -184,12 +193,7 @@ def _of_pod(pod: PodTrouble) -> Trouble:
     if pod.reason == "Unschedulable":
         return Trouble(reason=Reason.UNSCHEDULABLE, message=_scheduler(pod.message))
     if pod.reason in _CONFIG:
-        said = f" ({_clip(pod.message)})" if pod.message else ""
-        return Trouble(
-            reason=Reason.POD_CONFIG,
-            message=f"Kubernetes cannot start the container{said}: create the Secret, ConfigMap or key "
-            "that is named, or correct the reference",
-        )
+        return Trouble(reason=Reason.POD_CONFIG, message=_not_made(pod.message))
     if "OOMKilled" in {pod.reason, pod.last_exit}:
         return Trouble(
             reason=Reason.OUT_OF_MEMORY,
@@ -198,6 +202,26 @@ def _of_pod(pod: PodTrouble) -> Trouble:
             "spec.podTemplate",
         )
     return _of_exit(pod)
+
+
+def _not_made(said: str) -> str:
+    """Say why a container cannot be made, by the name of what it lacks where the kubelet names it."""
+    lacks, make = "", ""
+    if found := _NO_KEY.search(said):
+        key, kind, name = found.groups()
+        lacks, make = f"the {kind} {name} has no key {key}", "add the key"
+    elif found := _NO_OBJECT.search(said):
+        lacks, make = f"there is no {_KINDS[found[1]]} {found[2]}", "create it"
+    if lacks:
+        return (
+            f"Kubernetes cannot start the container, since {lacks}: {make}, and the pod starts by itself, or "
+            "write another one in the field that names this one"
+        )
+    words = f" ({_clip(said)})" if said else ""
+    return (
+        f"Kubernetes cannot start the container{words}: create the Secret, ConfigMap or key that is named, "
+        "or correct the reference"
+    )
 
 
 def _gone(node: str) -> str:
@@ -214,6 +238,13 @@ def _of_exit(pod: PodTrouble) -> Trouble:
             message="The engine ran out of GPU memory while starting, so the prediction was too high: "
             "lower spec.engine.gpuMemoryUtilizationPercent, spec.model.maxContextTokens or "
             "spec.engine.maxNumSeqs, or pin a larger spec.parallelism.tensor",
+        )
+    if _STORE.search(pod.message):
+        return Trouble(
+            reason=Reason.HUB_UNAUTHORIZED,
+            message="The object store gets no credentials: the keys of the Secret that "
+            "spec.model.source.uri.credentialsSecretRef names become environment variables, and must be "
+            "those that the store's client reads, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3",
         )
     if _HUB.search(pod.message):
         return Trouble(

@@ -4,6 +4,7 @@ Decides paths and volumes. Never decides a size: shared memory comes from the pl
 are covered by the plan's ephemeral-storage request.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,6 +75,16 @@ def storage(spec: LLMServiceSpec, plan: Plan) -> Storage:
         mounts=tuple(mounts),
         chat_template=template,
     )
+
+
+def claims_of(pod_spec: object) -> Iterator[tuple[int, str]]:
+    """Give index and claim of each volume of a pod's spec, or of an overlay of one, that is a claim."""
+    volumes = pod_spec.get("volumes") if isinstance(pod_spec, Mapping) else None
+    for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
+        claim = volume.get("persistentVolumeClaim") if isinstance(volume, Mapping) else None
+        name = claim.get("claimName") if isinstance(claim, Mapping) else None
+        if isinstance(name, str):
+            yield index, name
 
 
 def _cache(spec: LLMServiceSpec) -> JsonObject:

@@ -1,0 +1,52 @@
+"""Claims that only one node can mount at a time, and what a rollout does about them.
+
+Decides which revisions are in the way of another one: a new pod on another node would wait for the volume of
+an old one for ever, and the old one for the new one to serve. Never decides how many replicas there are.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from shardwright.cluster.facts import ChildFacts
+from shardwright.cluster.kinds import CLAIM
+from shardwright.controller.references import references
+from shardwright.render.storage import claims_of
+
+if TYPE_CHECKING:
+    from shardwright.controller.work import Situation
+
+_CLAIM_IN_JSON: Final = b'"persistentVolumeClaim"'
+
+
+def recorded_claims(revisions: Iterable[ChildFacts]) -> frozenset[str]:
+    """Return the claims that the pods of revisions on record mount."""
+    return frozenset().union(*map(_of_record, revisions))
+
+
+def in_the_way(now: "Situation") -> dict[str, str]:
+    """Return the other revisions that have a workload or pods, and such a claim in common with the target.
+
+    By revision: the claim.
+    """
+    ours = _claims(now, now.target) & now.proposal.for_one_node if now.proposal.for_one_node else frozenset()
+    if not ours:
+        return {}
+    there = {*now.deployments, *(pod.revision for pod in now.pods.values())} - {now.target}
+    shared = {revision: _claims(now, revision) & ours for revision in sorted(there)}
+    return {revision: min(claims) for revision, claims in shared.items() if claims}
+
+
+def _claims(now: "Situation", revision: str) -> frozenset[str]:
+    record = now.record_of(revision)
+    if record is None and revision == now.target:
+        record = now.proposal.record
+        if record is None:  # it is new, so that its template will be the spec's
+            return frozenset(r.name for r in references(now.service.spec) if r.kind is CLAIM)
+    return _of_record(record) if record is not None else frozenset()
+
+
+def _of_record(record: ChildFacts) -> frozenset[str]:
+    if _CLAIM_IN_JSON not in record.data:
+        return frozenset()
+    template = record.stored().get("template") or {}
+    return frozenset(name for _, name in claims_of(template.get("spec")))
