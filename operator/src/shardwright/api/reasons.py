@@ -222,10 +222,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "the first start."
         ),
         Reason.PREDICTION_OFF: (
-            "The plan is in force and stays, but what is measured differs from what it predicts by more than "
-            "a quarter; look at status.calibration, and change the spec to plan anew: with a calibration "
-            "store the next plan counts with what was measured, without one pin parallelism or set "
-            "scaling.minReplicas."
+            "The plan is in force, but what is measured differs from what it predicts by more than a quarter "
+            "(status.calibration); with a calibration store the message names the plan that counts with it: "
+            "approve that, let planPolicy Auto put it in force, or change the spec; without one pin "
+            "parallelism or set scaling.minReplicas."
         ),
         Reason.NO_USABLE_GPUS: (
             "No node of the pool has GPUs that may be used; the message names for each node the label or "

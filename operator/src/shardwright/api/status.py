@@ -222,7 +222,7 @@ class RevisionStatus(ApiModel):
 
 
 class ProposalStatus(ApiModel):
-    """A plan that the spec leads to and that is not in force: it waits for approval, or another is pinned."""
+    """A plan that is on record and not in force: it waits for approval, or another is pinned."""
 
     revision: Short
     """Hash of the revision that holds it: what to approve."""
@@ -236,6 +236,9 @@ class ProposalStatus(ApiModel):
     """Price of all its replicas, in the price list's currency; absent when no price is known."""
     changes: Annotated[list[Sentence], Field(max_length=32)]
     """What is different from the plan in force, and whether pods restart."""
+    cause: Literal["Spec", "Calibration"] | None = None
+    """What led to it: the spec, where this is absent; or a plan of the same spec that counts with what was
+    measured."""
 
 
 class LLMServiceStatus(ApiModel):
@@ -256,7 +259,8 @@ class LLMServiceStatus(ApiModel):
     ) = None
     """Plans in force, the newest first."""
     proposal: ProposalStatus | None = None
-    """What the spec leads to while another plan is in force, or none yet; absent when nothing waits."""
+    """What the spec leads to while another plan is in force, or none yet; or what it would lead to if it
+    were planned again with what was measured. Absent when there is nothing of the kind."""
     replicas: int | None = None
     """Replicas that exist, over all revisions."""
     ready_replicas: int | None = None

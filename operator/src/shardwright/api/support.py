@@ -55,11 +55,6 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda s: bool(s.scaling and s.scaling.scale_to_zero),
     ),
     (
-        "spec.planPolicy",
-        "Auto is not implemented yet and does as OnSpecChange; a plan follows each change of the spec",
-        lambda s: s.plan_policy == "Auto",
-    ),
-    (
         "spec.rollout.strategy",
         "only Auto is implemented",
         lambda s: bool(s.rollout and s.rollout.strategy not in {None, "Auto"}),

@@ -14,9 +14,9 @@ from shardwright.cli.revisions import Live, Revision
 
 DONE, NOT_DONE, BAD_INPUT = 0, 1, 2
 _DESCRIPTION: Final = (
-    "Puts a plan in force that waits for approval (planPolicy Manual): writes spec.approvedRevision of the "
-    "live object, with your own rights, or prints the line to commit to git. Exit code: 0 written or "
-    "printed, 1 not done, 2 bad input."
+    "Puts a plan in force that waits for approval (planPolicy Manual), or that calibration proposes: writes "
+    "spec.approvedRevision of the live object, with your own rights, or prints the line to commit to git. "
+    "Exit code: 0 written or printed, 1 not done, 2 bad input."
 )
 
 

@@ -46,8 +46,12 @@ def _if_in_force(found: Live, revision: Revision) -> int | None:
     if before.service is None:
         return None
     spec, status = before.service.spec, _status(found)
-    told = status.get("proposal") or status.get("plan") or {}
-    leads_to = on_record(before.records, template_digest(spec), str(told.get("revision") or ""))
+    proposal = status.get("proposal") or {}
+    told = (
+        status.get("plan") or {} if proposal.get("cause") == "Calibration" else proposal or status.get("plan")
+    )
+    decided = str((told or {}).get("revision") or "")
+    leads_to = on_record(before.records, template_digest(spec), decided, approved=revision.revision)
     approved = spec.model_copy(update={"approved_revision": revision.revision})
     then = forecast(before.records, approved, leads_to, replicas=before.replicas)
     if then.after is None or then.after.revision != revision.revision or then.after.plan is None:

@@ -229,10 +229,15 @@ def status_facts(status: JsonObject) -> StatusFacts:
         observed_generation=status.get("observedGeneration", -1),
         plan_revision=(status.get("plan") or {}).get("revision", ""),
         plan_replicas=(status.get("plan") or {}).get("replicas", 0),
-        proposal_revision=(status.get("proposal") or {}).get("revision", ""),
+        proposal_revision=_led_to(status.get("proposal") or {}),
         conditions=read_conditions(status),
         calibration=read_calibration(status),
     )
+
+
+def _led_to(proposal: JsonObject) -> str:
+    """Return the revision of a proposal that the spec leads to; what calibration proposes is none."""
+    return "" if proposal.get("cause") == "Calibration" else str(proposal.get("revision", ""))
 
 
 def read_conditions(status: JsonObject) -> tuple[Condition, ...]:

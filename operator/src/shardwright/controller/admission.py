@@ -24,9 +24,10 @@ from shardwright.controller.approvals import govern
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.one_node import recorded_claims
 from shardwright.controller.planning import Planning, Proposal, outcome, revisions_of, wanted_replicas
+from shardwright.controller.recalculation import Recalculation
 from shardwright.controller.references import References, Resolved, unknown_variants
 from shardwright.metrics.exposition import Exposition
-from shardwright.planner.types import NoPlan
+from shardwright.planner.types import ModelChoice, NoPlan
 from shardwright.render import overlay
 from shardwright.render.approval import in_force
 from shardwright.render.revision import RevisionError
@@ -52,6 +53,8 @@ class _Case:
     kept: ChildFacts | None = None
     """The revision that it runs already; then its models were not looked up."""
     resolved: Resolved = field(default_factory=Resolved)
+    models: tuple[ModelChoice, ...] = ()
+    """Looked up all the same, where the revision that it runs is not as predicted."""
     error: Exception | None = None
     """Why it could not be decided."""
 
@@ -72,6 +75,7 @@ class Admission:
     applier: Applier
     metrics: Exposition
     clock: Callable[[], float]
+    recalculation: Recalculation
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _deciding: frozenset[ServiceKey] = frozenset()
     """The batch in hand."""
@@ -151,6 +155,25 @@ class Admission:
             case.resolved = await self.references.resolve(case.entry.key, service.spec, recorded)
         else:
             case.resolved = await self.references.recheck(case.entry.key, service.spec, recorded)
+            await self._resolve_again(case, service, case.kept)
+
+    async def _resolve_again(self, case: _Case, service: LLMService, kept: ChildFacts) -> None:
+        """Look models up for planning anew; when that fails the plan in force is told without another."""
+        core = self.planning.core_of(case.entry.uid, kept)
+        if self.recalculation.due(case.entry, core, kept.revision):
+            try:
+                case.models = (await self.references.resolve(case.entry.key, service.spec)).models
+            except ClusterError as error:
+                _LOG.warning("not planned anew service=%s error=%s", case.entry.key, error)
+
+    def measured(self, key: ServiceKey) -> None:
+        """Decide a service again whose engines were measured, where that may lead to another plan."""
+        entry, proposal = self.store.services.get(key), self.planning.proposals.get(key)
+        if entry is None or entry.deleting or proposal is None or proposal.core is None:
+            return
+        if proposal.recalculated or self.recalculation.due(entry, proposal.core, proposal.target):
+            self.dispatch.undecided.add(key)
+            self.dispatch.queue.add(key)
 
     async def _decide(self, ranked: list[_Case]) -> None:
         loop = asyncio.get_running_loop()
@@ -190,6 +213,9 @@ class Admission:
             return
         revisions = revisions_of(self.store.children_of(entry.key), entry.uid)
         proposal = govern(self.planning, entry, service, self._propose(entry, service, case), revisions)
+        if case.kept is not None and proposal.target == case.kept.revision:
+            proposal.for_one_node = case.resolved.for_one_node
+            proposal = self.recalculation.add(entry, service, case.models, proposal, revisions)
         proposal.priority = case.resolved.priority
         proposal.for_one_node = case.resolved.for_one_node
         before = self.planning.proposals.get(entry.key)

@@ -3,16 +3,21 @@
 Decides that nothing is proposed which is not on record: what is approved is exactly what was shown.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from shardwright.api.defaults import resolve
 from shardwright.api.status import ProposalStatus
 from shardwright.cluster.facts import ChildFacts
 from shardwright.cluster.json import JsonObject
+from shardwright.controller.planning import Waiting
+from shardwright.controller.recalculation import acts_alone
 from shardwright.controller.work import Situation
-from shardwright.diagnose.facts import WaitingFacts
+from shardwright.diagnose.facts import RecalculatedFacts, WaitingFacts
 from shardwright.planner.load import replicas_of
 from shardwright.planner.report import decimal
+from shardwright.planner.types import NoPlan
+from shardwright.render.approval import PROPOSED
 from shardwright.render.difference import MAX_CHANGES, Outline, arrangement, phrases, template_changes
 
 _LONGEST: Final = 200
@@ -22,22 +27,54 @@ _LONGEST: Final = 200
 def waiting_facts(now: Situation) -> WaitingFacts | None:
     """Return what waits; None when nothing does, or while it is not on record yet."""
     waiting = now.proposal.waiting
-    record = now.record_of(waiting.revision) if waiting is not None else None
-    if waiting is None or record is None:
+    proposal = _told(now, waiting) if waiting is not None else None
+    if proposal is None:
+        return None
+    manual = now.service.spec.plan_policy == "Manual"
+    return WaitingFacts(proposal=proposal, in_force=now.target, manual=manual)
+
+
+def recalculated_facts(now: Situation) -> RecalculatedFacts | None:
+    """Return what planning anew leads to; None when nothing was, or while it is not on record yet."""
+    found, spec = now.proposal.recalculated, now.service.spec
+    if found is None:
+        return None
+    if isinstance(found, NoPlan):
+        return RecalculatedFacts(refused=f"{found.reason}: {found.message}")
+    if found.revision == now.target:
+        replicas = replicas_of(found.core, now.entry.resolved or resolve(spec), spec.pool.max_gpus)
+        return RecalculatedFacts(replicas=replicas if replicas > now.desired else 0)
+    proposal = _told(now, found)
+    if proposal is None:
+        return None
+    record = now.record_of(found.revision)
+    return RecalculatedFacts(
+        proposal=proposal.model_copy(update={"cause": "Calibration"}),
+        automatic=acts_alone(now.service, now.proposal),
+        left_before=record is not None and record.number > PROPOSED,
+    )
+
+
+def _told(now: Situation, waiting: Waiting) -> ProposalStatus | None:
+    """Return a plan that is not in force as status shows it; None while it is not on record."""
+    record = now.record_of(waiting.revision)
+    if record is None:
         return None
     spec = now.service.spec
     count = replicas_of(waiting.core, now.entry.resolved or resolve(spec), spec.pool.max_gpus)
     after = Outline(revision=waiting.revision, plan=waiting.core, replicas=count)
     core, before = now.proposal.core, None
     if core is not None:
-        before = Outline(revision=now.target, plan=core, replicas=now.desired)
+        # What was measured is in the figures of one only: they do not compare.
+        known = replace(core, speed=None) if now.proposal.waiting is None else core
+        before = Outline(revision=now.target, plan=known, replicas=now.desired)
     changes = list(phrases(before, after))
     running = now.record_of(now.target)
     if core is not None and running is not None:
         same = not arrangement(core, waiting.core)
         changes[-1:-1] = template_changes(_template(running), _template(record), same_arrangement=same)
     price = after.price_per_hour
-    proposal = ProposalStatus(
+    return ProposalStatus(
         revision=waiting.revision,
         summary=after.summary,
         replicas=count,
@@ -45,7 +82,6 @@ def waiting_facts(now: Situation) -> WaitingFacts | None:
         price_per_hour=None if price is None else decimal(price),
         changes=_bounded(changes),
     )
-    return WaitingFacts(proposal=proposal, in_force=now.target, manual=spec.plan_policy == "Manual")
 
 
 def _template(record: ChildFacts) -> JsonObject:

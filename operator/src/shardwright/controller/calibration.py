@@ -88,6 +88,11 @@ class Calibrator:
             return MetricsFacts(failure=known.failure, not_scraped=known.not_scraped)
         return known
 
+    def off(self, entry: ServiceEntry, revision: str) -> bool:
+        """Whether a figure of a service's revision was outside the bounds when it was last known."""
+        told = self.facts_of(entry, revision).calibration
+        return told is not None and bool(told.outside)
+
     async def run(self) -> None:
         """Look now and then, until cancelled."""
         while True:

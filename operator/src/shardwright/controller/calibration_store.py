@@ -18,13 +18,15 @@ from shardwright.cluster.api import Api
 from shardwright.cluster.errors import ClusterError, Gone
 from shardwright.cluster.json import JsonObject, loads
 from shardwright.cluster.kinds import CONFIG_MAP
-from shardwright.planner.calibration import Comparison, Figure, Measured
+from shardwright.planner.calibration import Comparison, Figure, Measured, outside
 from shardwright.planner.types import Correction, CorrectionKey, Plan
 
 _LOG = logging.getLogger(__name__)
 
 REST_S: Final = 300.0
 """Seconds between two writes."""
+_LONGEST_PAUSE_S: Final = 2 * REST_S
+"""Between two looks that follow each other; a look waits for a busy operator."""
 CHANGE: Final = 0.05
 """Share by which a ratio must have moved to be written again."""
 MOST_ENTRIES: Final = 500
@@ -32,6 +34,19 @@ MOST_ENTRIES: Final = 500
 _FIGURES: Final = {Figure.TTFT: "ttft", Figure.TPOT: "tpot", Figure.MEMORY: "memory"}
 LOWEST, HIGHEST = 0.5, 2.0
 """Bounds of a ratio that a plan counts with: what is further off is no matter of calibration. Our choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Off:
+    """A plan that each look has found off."""
+
+    inputs_digest: str
+    since_s: float
+    last_s: float
+
+    def holds(self, plan: Plan, now_s: float) -> bool:
+        """Whether it is this plan, and no look was left out."""
+        return self.inputs_digest == plan.inputs_digest and now_s - self.last_s <= _LONGEST_PAUSE_S
 
 
 @dataclass(slots=True)
@@ -43,9 +58,12 @@ class CalibrationStore:
     clock: Callable[[], float]
     corrections: dict[CorrectionKey, Correction] = field(default_factory=dict)
     """As read, and as measured since."""
+    measured: Callable[[ServiceKey], None] = lambda _service: None
+    """Called for each service that was measured, after what was measured is put together."""
     _seen: dict[ServiceKey, tuple[CorrectionKey, Correction, Comparison]] = field(default_factory=dict)
     """What was measured, beside what the plan that it was held against had corrected already."""
     _written: dict[CorrectionKey, Correction] = field(default_factory=dict)
+    _off: dict[ServiceKey, _Off] = field(default_factory=dict)
     _next_s: float = 0.0
     _said: str = ""
 
@@ -60,9 +78,20 @@ class CalibrationStore:
 
     def note(self, service: ServiceKey, plan: Plan, version: str, found: Comparison) -> None:
         """Take note of what was measured of a service."""
-        if any(isinstance(figure, Measured) for figure in found.figures):
+        ratios = [figure.ratio for figure in found.figures if isinstance(figure, Measured)]
+        known = self._off.pop(service, None)
+        was_off = known is not None and known.holds(plan, self.clock())
+        if any(outside(ratio, was_outside=was_off) for ratio in ratios):
+            since = known.since_s if known is not None and was_off else self.clock()
+            self._off[service] = _Off(plan.inputs_digest, since, self.clock())
+        if ratios:
             key = (plan.model.model_id, plan.product.label, version)
             self._seen[service] = (key, plan.correction or Correction(), found)
+
+    def off_since(self, service: ServiceKey, plan: Plan) -> float | None:
+        """Since when each look has found a plan off; None: it is not, or nothing was measured of it."""
+        known = self._off.get(service)
+        return known.since_s if known is not None and known.holds(plan, self.clock()) else None
 
     async def write(self) -> None:
         """Write what has moved, at most every few minutes.
@@ -75,11 +104,14 @@ class CalibrationStore:
         seen = dict(self._seen)
         measured = _pooled(seen.values())
         moved = {key: new for key, new in measured.items() if _moved(self._written.get(key), new)}
-        if moved and not await self._keep(moved):
-            return
-        for service, what in seen.items():
-            if self._seen.get(service) is what:  # else it was measured again meanwhile
-                del self._seen[service]
+        if not moved or await self._keep(moved):
+            for service, what in seen.items():
+                if self._seen.get(service) is what:  # else it was measured again meanwhile
+                    del self._seen[service]
+        now = self.clock()
+        self._off = {s: off for s, off in self._off.items() if now - off.last_s <= _LONGEST_PAUSE_S}
+        for service in seen:
+            self.measured(service)
 
     async def _keep(self, moved: Mapping[CorrectionKey, Correction]) -> bool:
         """Put what has moved with the rest, and write all of it; say whether it is on record."""

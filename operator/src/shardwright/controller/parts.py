@@ -21,6 +21,7 @@ from shardwright.controller.observe import read_service
 from shardwright.controller.options import Options
 from shardwright.controller.planning import Planning
 from shardwright.controller.queue import WorkQueue
+from shardwright.controller.recalculation import Recalculation
 from shardwright.controller.reconcile import Reconciler
 from shardwright.controller.references import References
 from shardwright.controller.report import Reporter
@@ -72,7 +73,8 @@ class Parts:
         store.listener = dispatch
         references = References(api, clock)
         applier = Applier(api, store, metrics, clock)
-        admission = Admission(store, planning, dispatch, references, applier, metrics, clock)
+        recalculation = Recalculation(planning, clock)
+        admission = Admission(store, planning, dispatch, references, applier, metrics, clock, recalculation)
         instance = options.instance or platform.node()
         recorder = Recorder(api, clock=clock, timestamp=precise_now, instance=instance)
         reporter = Reporter(api, store, planning, recorder, metrics, clock, now)
@@ -81,9 +83,18 @@ class Parts:
         if options.engine_metrics is not None:
             parts.calibrator = parts._calibrator(options.engine_metrics, metrics)
             reporter.engine_metrics = parts.calibrator.facts_of
-            if parts.calibrator.memory is not None:
-                planning.corrections = parts.calibrator.memory.corrections
+            parts.remember()
         return parts
+
+    def remember(self) -> None:
+        """Let plans count with what the calibrator remembers, and services be planned anew for it."""
+        if self.calibrator is None or self.calibrator.memory is None:
+            return
+        memory, admission = self.calibrator.memory, self.reconciler.admission
+        self.planning.corrections = memory.corrections
+        memory.measured = admission.measured
+        admission.recalculation.off = self.calibrator.off
+        admission.recalculation.off_since = memory.off_since
 
     def _calibrator(self, settings: EngineMetrics, metrics: Exposition) -> Calibrator:
         where = settings.store

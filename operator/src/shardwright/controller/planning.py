@@ -34,13 +34,13 @@ from shardwright.planner.types import (
     Plan,
     PlanRequest,
 )
-from shardwright.render.approval import newest_first, on_record, replicas_beside, replicas_held
+from shardwright.render.approval import CALIBRATED, newest_first, on_record, replicas_beside, replicas_held
 from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.revision import read_revision
 from shardwright.render.scheduling import pool_of_template
 from shardwright.topology.ledger import Ledger
 from shardwright.topology.pool import pool_key, shape_pool
-from shardwright.topology.types import Allocation, Claim, Pool
+from shardwright.topology.types import Allocation, Claim, PodFacts, Pool
 
 _SHARED: Final = 4096
 """Plans known by their digest, so that equal ones are one object; some 2 kB each."""
@@ -79,6 +79,9 @@ class Proposal:
     """Replicas that the status says were wanted, where the target's figures are an earlier spec's; else 0."""
     waiting: Waiting | None = None
     """What the spec leads to, where that is not the target (see `controller.approvals`)."""
+    recalculated: Waiting | NoPlan | None = None
+    """What planning the same spec again leads to, counting with what was measured; never in force by itself
+    (see `controller.recalculation`)."""
     kept: bool = False
     """The target is the revision in force, and nothing was planned."""
     held: bool = False
@@ -99,8 +102,9 @@ class Proposal:
         records = {revision.revision: revision for revision in revisions}
         if not self.held and self.target in records:
             self.record, self.decision = records[self.target], None
-        if self.waiting is not None and self.waiting.revision in records:
-            self.waiting.record, self.waiting.decision = records[self.waiting.revision], None
+        for other in (self.waiting, self.recalculated):
+            if isinstance(other, Waiting) and other.revision in records:
+                other.record, other.decision = records[other.revision], None
 
 
 class Planning:
@@ -197,7 +201,8 @@ class Planning:
         # Of a generation that cannot be run, the status names what the last one left running.
         if status.observed_generation == entry.generation and status.holds("Planned"):
             decided = status.proposal_revision or status.plan_revision
-        return on_record(revisions, self.template_digest(entry, service), decided)
+        approved = service.spec.approved_revision or ""
+        return on_record(revisions, self.template_digest(entry, service), decided, approved=approved)
 
     def propose_kept(
         self,
@@ -211,7 +216,7 @@ class Planning:
         A revision that another spec led to earlier has the figures of that one's load: how many replicas this
         one takes is on record in the status only, like the choice itself.
         """
-        own = revision.template_digest == self.template_digest(entry, service)
+        own = revision.template_digest.removesuffix(CALIBRATED) == self.template_digest(entry, service)
         return Proposal(
             generation=entry.generation,
             recorded_replicas=0 if own else entry.status.plan_replicas,
@@ -230,20 +235,21 @@ class Planning:
         problems: tuple[Problem, ...],
     ) -> Proposal:
         """Ask the planner."""
-        pool = self.pool(service.spec.pool)
-        decision, core, target = self._decide(entry, service, models, pool)
+        decision, core, target = self.decide(entry, service, models)
         return Proposal(
             generation=entry.generation,
             problems=problems,
             decision=decision,
             target=target,
             core=core,
-            fingerprint=pool.fingerprint,
+            fingerprint=self.pool(service.spec.pool).fingerprint,
         )
 
-    def _decide(
-        self, entry: ServiceEntry, service: LLMService, models: tuple[ModelChoice, ...], pool: Pool
+    def decide(
+        self, entry: ServiceEntry, service: LLMService, models: tuple[ModelChoice, ...]
     ) -> tuple[Decision, Plan | None, str]:
+        """Return what the planner says, its plan without candidates, and the revision that it leads to."""
+        pool = self.pool(service.spec.pool)
         version = (entry.resolved or resolve(service.spec)).engine_version
         corrections = self._corrections(models, version or DEFAULT_ENGINE_VERSION)
         key = (entry.spec_digest, pool.fingerprint, models, tuple(corrections.items()))
@@ -269,13 +275,23 @@ class Planning:
             self._decisions.popitem(last=False)
         return self._decisions[key]
 
+    def correction_of(self, entry: ServiceEntry, plan: Plan) -> Correction | None:
+        """Return what was measured of a plan's model on its GPUs with the engine that its service runs."""
+        version = (entry.resolved and entry.resolved.engine_version) or DEFAULT_ENGINE_VERSION
+        return self.corrections.get((plan.model.model_id, plan.product.label, version))
+
+    def pods_of(self, key: ServiceKey) -> list[PodFacts]:
+        """Return the pods of a service that are on a node."""
+        return [pod for pod in self._store.pods_of(key).values() if pod.node]
+
     def _corrections(
         self, models: tuple[ModelChoice, ...], version: str
     ) -> dict[tuple[str, str], Correction]:
         """Return what was measured of some checkpoints with an engine version, in a fixed order."""
         wanted = {model.model_id for model in models}
         return {
-            (model, product): correction
+            # How many requests stand behind it moves all the time, and no plan.
+            (model, product): replace(correction, requests=0)
             for (model, product, measured), correction in sorted(self.corrections.items(), key=itemgetter(0))
             if model in wanted and measured == version
         }

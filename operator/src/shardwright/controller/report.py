@@ -20,7 +20,7 @@ from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, sta
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Outcome
-from shardwright.controller.awaiting import waiting_facts
+from shardwright.controller.awaiting import recalculated_facts, waiting_facts
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.budget import cut_by_budget
@@ -31,6 +31,7 @@ from shardwright.diagnose.facts import (
     MetricsFacts,
     PlacementFacts,
     PodTrouble,
+    RecalculatedFacts,
     ServiceFacts,
     WaitingFacts,
     WorkloadFacts,
@@ -39,7 +40,7 @@ from shardwright.diagnose.status import status as full_status
 from shardwright.diagnose.trouble import NODE_GONE, NODE_LOST
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.report import plan_status
-from shardwright.planner.types import Plan
+from shardwright.planner.types import NoPlan, Plan
 from shardwright.topology.types import PodFacts
 
 PROGRESS_S: Final = 3.0
@@ -47,6 +48,8 @@ PROGRESS_S: Final = 3.0
 _PLANS: Final = 256
 _GOOD_NEWS: Final = ("Planned=", "Degraded=")
 """Good news worth a request for each service; the rest is in the conditions."""
+Facts = WaitingFacts | RecalculatedFacts
+"""Of a plan that is not in force."""
 _URGENT: Final = ("Accepted", "Planned", "Placed", "Ready", "Degraded", "Stalled")
 
 
@@ -68,8 +71,8 @@ class Reporter:
     _told: dict[str, tuple[bytes, ServiceFacts]] = field(default_factory=dict)
     """By uid: the digest of the status that is live, and the facts, without times, that it tells."""
     _plans: dict[tuple[str, str], PlanStatus] = field(default_factory=dict)
-    _awaited: dict[str, tuple[tuple[object, ...], WaitingFacts | None]] = field(default_factory=dict)
-    """By uid: what a waiting plan's facts depend on, and the facts."""
+    _awaited: dict[str, tuple[tuple[object, ...], Facts | None]] = field(default_factory=dict)
+    """By uid: what the facts of a plan that is not in force depend on, and the facts."""
 
     async def report(self, now: Situation, work: Work, outcome: Outcome) -> float | None:
         """Write the status if it is worth it; seconds to wait when it is not yet."""
@@ -177,6 +180,7 @@ class Reporter:
             plan=self._plan(now),
             target_revision="" if proposal.held else now.target,
             waiting=waiting,
+            recalculated=self._recalculated(now),
             # What the spec's own budget leaves out is no promise.
             needed_replicas=now.desired if cut else max(now.desired, resolved.scale.planned_replicas),
             desired_replicas=now.desired
@@ -190,15 +194,29 @@ class Reporter:
 
     def _waiting(self, now: Situation) -> WaitingFacts | None:
         """Give what waits; it is worked out once for what it depends on."""
-        waiting = now.proposal.waiting
-        if waiting is None:
-            self._awaited.pop(now.entry.uid, None)
+        if now.proposal.waiting is None:
             return None
-        records = tuple((r.revision, r.uid) for r in now.revisions)
-        depends = now.entry.generation, now.target, now.desired, waiting.revision, records
+        found = self._once(now, now.proposal.waiting.revision, waiting_facts)
+        return found if isinstance(found, WaitingFacts) else None
+
+    def _recalculated(self, now: Situation) -> RecalculatedFacts | None:
+        """Give what planning anew leads to, where nothing waits."""
+        other = now.proposal.recalculated
+        if other is None or now.proposal.waiting is not None:
+            return None
+        found = self._once(
+            now,
+            (other.inputs_digest if isinstance(other, NoPlan) else other.core.inputs_digest),
+            recalculated_facts,
+        )
+        return found if isinstance(found, RecalculatedFacts) else None
+
+    def _once(self, now: Situation, what: str, work_out: Callable[[Situation], Facts | None]) -> Facts | None:
+        records = tuple((r.revision, r.uid, r.number) for r in now.revisions)
+        depends = work_out, now.entry.generation, now.target, now.desired, what, records
         known = self._awaited.get(now.entry.uid)
         if known is None or known[0] != depends:
-            known = self._awaited[now.entry.uid] = depends, waiting_facts(now)
+            known = self._awaited[now.entry.uid] = depends, work_out(now)
         return known[1]
 
     def _plan(self, now: Situation) -> PlanStatus | None:

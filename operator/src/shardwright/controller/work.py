@@ -17,10 +17,10 @@ from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Desired
 from shardwright.controller.one_node import in_the_way
-from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
+from shardwright.controller.planning import Planning, Proposal, Waiting, revisions_of, wanted_replicas
 from shardwright.controller.rollout import Old, Progress, live_replicas, retire
 from shardwright.planner.types import Plan
-from shardwright.render.approval import PROPOSED
+from shardwright.render.approval import CALIBRATED, PROPOSED
 from shardwright.render.manifests import render, workload
 from shardwright.render.request import Capabilities, RenderRequest
 from shardwright.topology.types import Allocation, PodFacts, Resources
@@ -149,8 +149,8 @@ def plan_work(now: Situation, planning: Planning) -> Work:
 
 def _record(now: Situation) -> Intent | None:
     """Return what waits, to be had on record: what is approved then is exactly what was proposed."""
-    waiting = now.proposal.waiting
-    if waiting is None:
+    waiting = now.proposal.waiting or now.proposal.recalculated
+    if not isinstance(waiting, Waiting) or waiting.revision == now.target:
         return None
     known = now.record_of(waiting.revision) or waiting.record
     number = known.number if known is not None else PROPOSED
@@ -242,7 +242,10 @@ def desired_children(
 def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest: str) -> RenderRequest:
     proposal = now.proposal
     target = intent.revision == now.target
-    waiting = proposal.waiting if proposal.waiting and proposal.waiting.revision == intent.revision else None
+    other = proposal.waiting or proposal.recalculated
+    waiting = other if isinstance(other, Waiting) and other.revision == intent.revision else None
+    if waiting is not None and not target and proposal.waiting is None:
+        digest += CALIBRATED
     last_seen = proposal.record if target else waiting.record if waiting else None
     stored = now.record_of(intent.revision) or last_seen
     decision = proposal.decision if target else waiting.decision if waiting else None

@@ -17,7 +17,7 @@ from shardwright.api.reasons import ConditionType, Reason
 from shardwright.api.status import Condition
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, unschedulable, worst
-from shardwright.diagnose.waiting import reason_of, sentence
+from shardwright.diagnose.waiting import planned_anew, reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
 from shardwright.topology.packing import NO_NODE
 
@@ -158,7 +158,7 @@ def _prediction_off(facts: ServiceFacts) -> str | None:
     are = "are" if len(told.outside) > 1 else "is"
     return (
         f"{' and '.join(told.outside)} {are} measured outside 0.8 to 1.25 times the prediction "
-        "(status.calibration): this plan stays, and a change of the spec plans anew"
+        f"(status.calibration): {planned_anew(facts, facts.recalculated)}"
     )
 
 

@@ -109,6 +109,22 @@ class WaitingFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecalculatedFacts:
+    """What planning the same spec again leads to, counting with what was measured."""
+
+    proposal: ProposalStatus | None = None
+    """Another plan, as it is on record; None: the same arrangement, or none."""
+    refused: str = ""
+    """Why there is no plan, when there is none."""
+    replicas: int = 0
+    """Replicas that the load takes of the same arrangement, where that is more than run; else 0."""
+    automatic: bool = False
+    """planPolicy Auto may put the proposal in force."""
+    left_before: bool = False
+    """The proposal was in force before, so that Auto does not go back to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceFacts:
     """All facts about one LLMService at one moment.
 
@@ -144,6 +160,8 @@ class ServiceFacts:
     """Hash of the revision that this generation should run; empty while there is none."""
     waiting: WaitingFacts | None = None
     """What the spec leads to, where that is not in force; None when nothing waits."""
+    recalculated: RecalculatedFacts | None = None
+    """What planning anew leads to; None when the plan in force is as predicted, or nothing is known."""
     needed_replicas: int = 1
     """Replicas the user was promised at least: scaling.minReplicas, or spec.replicas. 0: scaled to zero."""
     desired_replicas: int = 0

@@ -7,7 +7,7 @@ those of the decision, and the calibration is handed in as it was last worth tel
 from decimal import Decimal
 
 from shardwright.api.names import endpoint, engine_selector
-from shardwright.api.status import LLMServiceStatus, PlanStatus, RevisionStatus
+from shardwright.api.status import LLMServiceStatus, PlanStatus, ProposalStatus, RevisionStatus
 from shardwright.diagnose.conditions import conditions
 from shardwright.diagnose.facts import ServiceFacts, WorkloadFacts
 
@@ -23,7 +23,7 @@ def status(facts: ServiceFacts) -> dict[str, object]:
         plan=for_replicas(facts.plan, facts.desired_replicas) if facts.plan else None,
         calibration=facts.metrics.calibration,
         revisions=[_revision(load) for load in _ordered(facts)] or None,
-        proposal=facts.waiting.proposal if facts.waiting else None,
+        proposal=_proposal(facts),
         replicas=sum(load.desired for load in facts.workloads),
         ready_replicas=ready,
         ready_summary=f"{ready}/{facts.desired_replicas}",
@@ -31,6 +31,13 @@ def status(facts: ServiceFacts) -> dict[str, object]:
         endpoint=endpoint(facts.namespace, facts.name),
     )
     return report.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _proposal(facts: ServiceFacts) -> ProposalStatus | None:
+    """Return what is proposed: what waits comes before what was planned anew."""
+    if facts.waiting is not None:
+        return facts.waiting.proposal
+    return facts.recalculated.proposal if facts.recalculated is not None else None
 
 
 def for_replicas(plan: PlanStatus, replicas: int) -> PlanStatus:

@@ -1,4 +1,4 @@
-"""What is said of a plan that waits: to be approved, or beside a revision that is pinned.
+"""What is said of a plan that is not in force: it waits, another is pinned, or it was planned anew.
 
 Decides the sentence, with the command and the line that put the plan in force. Never decides that it waits.
 """
@@ -6,7 +6,8 @@ Decides the sentence, with the command and the line that put the plan in force. 
 from typing import Final
 
 from shardwright.api.reasons import Reason
-from shardwright.diagnose.facts import ServiceFacts, WaitingFacts
+from shardwright.api.status import ProposalStatus
+from shardwright.diagnose.facts import RecalculatedFacts, ServiceFacts, WaitingFacts
 
 _MOST_CHANGES: Final = 6
 
@@ -24,10 +25,36 @@ def _shown(changes: list[str]) -> str:
     return ", ".join([*changes[: _MOST_CHANGES - 1], left_out, changes[-1]])
 
 
+def _what(proposal: ProposalStatus) -> str:
+    return f"revision {proposal.revision} ({proposal.summary}: {_shown(proposal.changes)})"
+
+
+def planned_anew(facts: ServiceFacts, found: RecalculatedFacts | None) -> str:
+    """Return what becomes of a plan that is not as predicted; without a full stop."""
+    if found is None:
+        return "this plan stays, and a change of the spec plans anew"
+    if found.refused:
+        return f"counting with it nothing keeps what is stated ({found.refused}), and this plan stays"
+    proposal = found.proposal
+    if proposal is None:
+        more = (
+            f", and the load takes {found.replicas} replicas of it: write spec.scaling.minReplicas: "
+            f"{found.replicas}"
+        )
+        return f"a plan that counts with it is the same{more if found.replicas else ''}"
+    told = f"counting with it leads to {_what(proposal)}; revision {facts.target_revision} stays in force"
+    if found.automatic and not found.left_before:
+        when = "this has been measured for an hour without a pause, and there is room"
+        return f"{told} until {when} (planPolicy Auto)"
+    back = ", since planPolicy Auto goes back to nothing that was in force" if found.automatic else ""
+    command = f"shardwright approve {facts.name} -n {facts.namespace} --revision {proposal.revision}"
+    return f'{told}{back}. To run it: {command}, or write spec.approvedRevision: "{proposal.revision}"'
+
+
 def sentence(facts: ServiceFacts, waiting: WaitingFacts) -> str:
     """Return what waits, what stays in force, and what to do."""
     proposal = waiting.proposal
-    what = f"revision {proposal.revision} ({proposal.summary}: {_shown(proposal.changes)})"
+    what = _what(proposal)
     line = f'spec.approvedRevision: "{proposal.revision}"'
     command = f"shardwright approve {facts.name} -n {facts.namespace}"
     if waiting.manual:

@@ -21,6 +21,11 @@ PROPOSED: Final = 0
 """Number of a revision that is on record and was never in force."""
 
 
+CALIBRATED: Final = "+calibration"
+"""End of the digest that goes on record with what calibration alone proposes: its spec leads to it only once
+it is approved or was in force."""
+
+
 class Record(Protocol):
     """What of a ControllerRevision matters here."""
 
@@ -53,14 +58,19 @@ def in_force(records: Iterable[R]) -> R | None:
     return next((record for record in newest_first(records) if record.number > PROPOSED), None)
 
 
-def on_record(records: Sequence[R], digest: str, decided: str) -> R | None:
+def on_record(records: Sequence[R], digest: str, decided: str, *, approved: str = "") -> R | None:
     """Return the revision that a spec is known to lead to, without planning; else None.
 
     `digest` is the spec's own; `decided` is the revision that the status names for this very generation, or
-    empty. A change that led to the same pods is known from there only: a revision's data cannot change.
+    empty. A change that led to the same pods is known from there only: a revision's data cannot change. Of
+    several that were made for one spec the `approved` one comes first, then the one in force last.
     """
-    for record in newest_first(records):
-        if record.template_digest == digest:
+    ours = [r for r in newest_first(records) if r.template_digest in {digest, digest + CALIBRATED}]
+    for record in ours:
+        if record.revision == approved:
+            return record
+    for record in ours:
+        if record.number > PROPOSED or record.template_digest == digest:
             return record
     return next((record for record in records if record.revision == decided), None) if decided else None
 

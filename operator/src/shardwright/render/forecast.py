@@ -85,7 +85,7 @@ class Forecast:
 
 def known_without_planning(records: Sequence[Revision], spec: LLMServiceSpec) -> Revision | None:
     """Return the revision on record that a spec leads to; the planner is only asked when there is none."""
-    found = on_record(records, template_digest(spec), "")
+    found = on_record(records, template_digest(spec), "", approved=spec.approved_revision or "")
     return found if found is not None and found.plan is not None else None
 
 
