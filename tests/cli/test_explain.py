@@ -75,6 +75,7 @@ def test_no_plan_exits_1_and_is_explained_in_all_forms(files, tmp_path, capsys):
         ([], "which service? give the NAME"),
         (["chat", "-f", "x.yaml"], "which service? give the NAME"),
         (["chat", "--gpu", "H100:8"], "go with -f"),
+        (["chat", "--calibration", "x.yaml"], "go with -f"),
         (["-f", "/does/not/exist", "--gpu", "H100:8"], "cannot read /does/not/exist"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from controller.test_approvals import proposal, records, running
 from controller.test_calibrator import EVERY_S, KEY, Kept, Scripted, memory_of, rfc3339
 from harness import nodes
+from planner.plan_support import LLAMA_8B
 from shardwright.controller.calibration import Calibrator
 from shardwright.controller.calibration_store import REST_S
 from shardwright.controller.parts import clock
@@ -268,6 +269,16 @@ class TestAuto:
         fake.put("chat", **SPEC, planPolicy="Auto", approvedRevision=old)
         engines.times = 1.5
         await hours(fake, 12)
+        assert running(fake) == [old]
+        assert "shardwright approve chat -n team --revision" in fake.message("chat", "Planned")
+
+    async def test_it_ends_no_pod_before_another_serves(self, fake, engines):
+        """A claim that one node mounts at a time is not given up because of a measurement."""
+        fake.foreign("PersistentVolumeClaim", "models", spec={"accessModes": ["ReadWriteOnce"]})
+        model = {"id": LLAMA_8B, "maxContextTokens": 8192, "cache": {"type": "PVC", "claimName": "models"}}
+        old = await serving(fake, engines, planPolicy="Auto", model=model)
+        engines.times = 1.5
+        await hours(fake, 6)
         assert running(fake) == [old]
         assert "shardwright approve chat -n team --revision" in fake.message("chat", "Planned")
 

@@ -78,8 +78,7 @@ class LLMServiceSpec(ApiModel):
     """Pinned degrees of parallelism; the planner chooses what is absent."""
     plan_policy: Literal["OnSpecChange", "Manual", "Auto"] | None = None
     """When a new plan takes effect; OnSpecChange when absent. Manual: it waits until it is approved. Auto:
-    also one that counts with what was measured, where the engines are not as predicted; else that is
-    proposed."""
+    also one that measurements lead to, which is proposed otherwise."""
     approved_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$", max_length=8)] | None = None
     """Revision that shall be in force, by its 8 hex digits (quote them in YAML), whatever else the spec leads
     to; written by `shardwright approve` and `shardwright rollback`. Absent: planPolicy decides."""

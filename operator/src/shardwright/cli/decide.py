@@ -64,7 +64,14 @@ def decide_service(inputs: Inputs, nodes: pool_options.Nodes) -> Decided:
     spec = inputs.service.spec
     engine, told = _checked(inputs)
     pool, live = nodes.pool(inputs.service)
-    request = PlanRequest(spec=spec, models=inputs.models, pool=pool, engine=engine, products=load_products())
+    request = PlanRequest(
+        spec=spec,
+        models=inputs.models,
+        pool=pool,
+        engine=engine,
+        products=load_products(),
+        corrections=nodes.corrections(inputs.models, resolve(spec).engine_version),
+    )
     decision = plan(request)
     placement = place(decision, pool, decision.replicas) if live and isinstance(decision, Plan) else None
     return Decided(

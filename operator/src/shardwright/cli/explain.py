@@ -74,8 +74,11 @@ def _explanation(args: argparse.Namespace) -> Explanation:
     if (args.name is None) == (args.filename is None):
         raise InputError("which service? give the NAME of a live one, or -f FILE")
     if args.name is not None:
-        if args.nodes or args.cluster or args.gpu:
-            raise InputError("--nodes, --cluster and --gpu go with -f: a live object tells what was recorded")
+        if args.nodes or args.cluster or args.gpu or args.calibration:
+            raise InputError(
+                "--nodes, --cluster, --gpu and --calibration go with -f: a live object tells what was "
+                "recorded"
+            )
         namespace = args.namespace or namespace_of(args.context)
         return live_explanation(*read_service_and_revision(args.context, namespace, args.name))
     decided = decide(args)

@@ -1,7 +1,7 @@
-"""Which nodes a decision is made for: the options of `shardwright plan` and `shardwright diff`.
+"""Which nodes a decision is made for, and what was measured on such: options of several commands.
 
-Decides how the options become a pool. Reads a file, or the current cluster when asked to; else nothing is
-contacted.
+Decides how the options become a pool and corrections. Reads files, or the current cluster when asked to; else
+nothing is contacted.
 """
 
 import argparse
@@ -9,10 +9,13 @@ from collections.abc import Sequence
 
 from shardwright.api.llmservice import LLMService
 from shardwright.api.pool import PoolSpec
+from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
 from shardwright.catalog.gpus import find_product, load_products, unknown_product_message
-from shardwright.cli.files import InputError, UsageError, of_file
+from shardwright.cli.files import InputError, UsageError, name_of, of_file
 from shardwright.cli.live import read_nodes_and_pods
 from shardwright.cli.plan_input import Shape, documents, read_cluster, read_shapes
+from shardwright.planner.corrections import of_models, read_entries
+from shardwright.planner.types import Correction, CorrectionKey, ModelChoice
 from shardwright.topology.pool import bridges_of, build_pool, pool_of_shapes
 from shardwright.topology.types import NodeFacts, PodFacts, Pool
 
@@ -35,6 +38,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--gpu", action="append", metavar="PRODUCT:GPUS[xNODES]",
         help="plan for such nodes, may be repeated; default: pool.shapes, or 8 of each of pool.gpuProducts",
     )  # fmt: skip
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="count with what was measured: the calibration store's ConfigMap, saved with kubectl get "
+        "configmap -o yaml; without it nothing measured is counted with",
+    )
 
 
 class Nodes:
@@ -49,6 +58,14 @@ class Nodes:
             self._real = _saved(args.nodes)
         elif args.cluster:
             self._real = read_cluster(read_nodes_and_pods(args.context))
+        calibration: str | None = getattr(args, "calibration", None)
+        self._measured = _measured(calibration) if calibration else {}
+
+    def corrections(
+        self, models: Sequence[ModelChoice], version: str | None
+    ) -> dict[tuple[str, str], Correction]:
+        """Return what was measured of some checkpoints with an engine version."""
+        return of_models(self._measured, models, version or DEFAULT_ENGINE_VERSION)
 
     def pool(self, service: LLMService) -> tuple[Pool, bool]:
         """Return the pool of a service, and whether what is free on it is known. Raises InputError."""
@@ -75,6 +92,21 @@ def _saved(path: str) -> tuple[list[NodeFacts], list[PodFacts]]:
         return read_cluster(objects)
     except InputError as error:
         raise of_file(path, error) from error
+
+
+def _measured(path: str) -> dict[CorrectionKey, Correction]:
+    """Read a calibration store's ConfigMap. Raises InputError, also for one entry that cannot be read."""
+    objects = [found for found in documents(path) if found.get("kind") == "ConfigMap"]
+    if len(objects) != 1:
+        raise InputError(f"--calibration: {name_of(path)} holds {len(objects)} ConfigMaps: give one")
+    data = objects[0].get("data")
+    found, refused = read_entries(data if isinstance(data, dict) else {})
+    if refused:
+        name, why = refused[0]
+        raise InputError(
+            f"--calibration: {name_of(path)}, key {name}: {why}: remove it, or give the store as it is"
+        )
+    return found
 
 
 def _check(where: str, shapes: Sequence[Shape]) -> None:

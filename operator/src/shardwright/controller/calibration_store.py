@@ -5,20 +5,18 @@ force: `controller.planning` takes corrections when it plans anew, and the plan 
 with.
 """
 
-import hashlib
-import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Final
 
 from shardwright.api.llmservice import ServiceKey
 from shardwright.cluster.api import Api
 from shardwright.cluster.errors import ClusterError, Gone
-from shardwright.cluster.json import JsonObject, loads
+from shardwright.cluster.json import JsonObject
 from shardwright.cluster.kinds import CONFIG_MAP
 from shardwright.planner.calibration import Comparison, Figure, Measured, outside
+from shardwright.planner.corrections import HIGHEST, LOWEST, entry_name, entry_text, read_entries
 from shardwright.planner.types import Correction, CorrectionKey, Plan
 
 _LOG = logging.getLogger(__name__)
@@ -32,8 +30,6 @@ CHANGE: Final = 0.05
 MOST_ENTRIES: Final = 500
 """Some 200 bytes each: far below the 1 MiB of a ConfigMap."""
 _FIGURES: Final = {Figure.TTFT: "ttft", Figure.TPOT: "tpot", Figure.MEMORY: "memory"}
-LOWEST, HIGHEST = 0.5, 2.0
-"""Bounds of a ratio that a plan counts with: what is further off is no matter of calibration. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,9 @@ class CalibrationStore:
             found = await self.api.get(CONFIG_MAP, *self.where)
         except Gone:
             return
-        self._written = _entries(found.get("data") or {})
+        self._written, refused = read_entries(found.get("data") or {})
+        for name, why in refused:
+            _LOG.warning("calibration entry left out key=%s error=%s", name, why)
         self.corrections.update(self._written)
 
     def note(self, service: ServiceKey, plan: Plan, version: str, found: Comparison) -> None:
@@ -187,33 +185,5 @@ def _config_map(where: tuple[str, str], corrections: Mapping[CorrectionKey, Corr
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"namespace": where[0], "name": where[1]},
-        "data": {_name(key): _text(key, entry) for key, entry in corrections.items()},
+        "data": {entry_name(key): entry_text(key, entry) for key, entry in corrections.items()},
     }
-
-
-def _name(key: CorrectionKey) -> str:
-    """Return a key of a ConfigMap that a reader recognises and that no other entry has."""
-    readable = re.sub(r"[^-._a-zA-Z0-9]", "-", ".".join(key))[:200]
-    return f"{readable}.{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:8]}"
-
-
-def _text(key: CorrectionKey, entry: Correction) -> str:
-    model, product, version = key
-    values = {name: value for name, value in asdict(entry).items() if value is not None}
-    return json.dumps({"model": model, "gpu": product, "engine": version, **values})
-
-
-def _entries(data: Mapping[str, str]) -> dict[CorrectionKey, Correction]:
-    """Read entries; one that cannot be read is left out."""
-    found = {}
-    for name, text in sorted(data.items()):
-        try:
-            raw = loads(text.encode())
-            key = (str(raw["model"]), str(raw["gpu"]), str(raw["engine"]))
-            ratios = {part: float(raw[part]) for part in ("ttft", "tpot", "memory") if part in raw}
-            if not all(LOWEST <= ratio <= HIGHEST for ratio in ratios.values()):
-                raise ValueError("a ratio is out of bounds")  # noqa: TRY301 -- told like what cannot be read
-            found[key] = Correction(**ratios, requests=int(raw.get("requests", 0)))
-        except (ValueError, KeyError, TypeError) as error:
-            _LOG.warning("calibration entry left out key=%s error=%s", name, error)
-    return found

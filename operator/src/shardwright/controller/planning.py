@@ -9,7 +9,6 @@ fifty times.
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Final
 
 from shardwright.api.defaults import Resolved, resolve
@@ -23,6 +22,7 @@ from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.planner.choice import plan as choose
+from shardwright.planner.corrections import of_models
 from shardwright.planner.load import replicas_of
 from shardwright.planner.placement import nodes_of
 from shardwright.planner.types import (
@@ -251,7 +251,7 @@ class Planning:
         """Return what the planner says, its plan without candidates, and the revision that it leads to."""
         pool = self.pool(service.spec.pool)
         version = (entry.resolved or resolve(service.spec)).engine_version
-        corrections = self._corrections(models, version or DEFAULT_ENGINE_VERSION)
+        corrections = of_models(self.corrections, models, version or DEFAULT_ENGINE_VERSION)
         key = (entry.spec_digest, pool.fingerprint, models, tuple(corrections.items()))
         known = self._decisions.get(key)
         if known is not None:
@@ -283,18 +283,6 @@ class Planning:
     def pods_of(self, key: ServiceKey) -> list[PodFacts]:
         """Return the pods of a service that are on a node."""
         return [pod for pod in self._store.pods_of(key).values() if pod.node]
-
-    def _corrections(
-        self, models: tuple[ModelChoice, ...], version: str
-    ) -> dict[tuple[str, str], Correction]:
-        """Return what was measured of some checkpoints with an engine version, in a fixed order."""
-        wanted = {model.model_id for model in models}
-        return {
-            # How many requests stand behind it moves all the time, and no plan.
-            (model, product): replace(correction, requests=0)
-            for (model, product, measured), correction in sorted(self.corrections.items(), key=itemgetter(0))
-            if model in wanted and measured == version
-        }
 
     def core_of(self, uid: str, revision: ChildFacts) -> Plan:
         """Read the plan of a revision on record, once; equal plans are one object. Raises RevisionError."""

@@ -95,7 +95,7 @@ class Recalculation:
 
 
 def acts_alone(service: LLMService, proposal: Proposal) -> bool:
-    """Whether Auto may act at all: nothing is approved by name, and no pod has to end before another starts."""
+    """Whether Auto may act at all: nothing is approved by name, and no old pod has to end first."""
     spec = service.spec
     return spec.plan_policy == "Auto" and spec.approved_revision is None and not proposal.for_one_node
 
