@@ -110,9 +110,19 @@ def measured(
         yield Measured(world, vllm, prometheus)
 
 
-def serve(measured: Measured, requests: float = 40.0) -> None:
-    for engine in measured.vllm.engines.values():
-        engine.serve(requests)
+class Load:
+    """Requests at a rate that does not depend on how often it is asked for them: a prediction is one for a rate."""
+
+    def __init__(self, vllm: FakeVLLM, per_s: float) -> None:
+        self._vllm, self._per_s = vllm, per_s
+        self._began_s, self._served = time.monotonic(), 0
+
+    def go_on(self) -> None:
+        """Have each engine serve what is due by now."""
+        due = int((time.monotonic() - self._began_s) * self._per_s)
+        for engine in self._vllm.engines.values():
+            engine.serve(due - self._served)
+        self._served = due
 
 
 def test_measured_off_killed_and_back(measured: Measured, cluster: Cluster) -> None:
@@ -134,8 +144,10 @@ def test_measured_off_killed_and_back(measured: Measured, cluster: Cluster) -> N
 
     children, pods = children_of(world), names_of(world)
 
+    requests = Load(measured.vllm, per_s=2.0)
+
     def off(figures: dict[str, Json]) -> bool:
-        serve(measured)
+        requests.go_on()
         return bool(figures["TTFT"]["reason"] == "AbovePrediction")
 
     found = measured.until("chat", off, "a time to first token that is off")
