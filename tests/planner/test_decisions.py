@@ -247,7 +247,7 @@ class TestBudgetAndPins:
         assert isinstance(decision, NoPlan)
         assert decision.reason is Reason.GPU_BUDGET_TOO_SMALL
         assert "2 GPUs short" in decision.message
-        assert "write 4" in decision.message
+        assert "write pool.maxGPUs 4" in decision.message
 
     def test_the_budget_counts_all_replicas(self):
         twice = {"scaling": {"minReplicas": 2}}

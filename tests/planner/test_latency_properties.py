@@ -1,13 +1,14 @@
 """What holds for every decision about latency, load and price, whatever the model and the pool."""
 
 import random
+from dataclasses import replace
 from math import ceil
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.plan_support import H100, LLAMA_8B, decide, shapes
-from planner.worlds import edges, growths, judged, worlds
+from planner.worlds import EXPERTS, drawn, edges, growths, judged, random_edge, random_world, worlds
 from shardwright.planner.choice import plan
 from shardwright.planner.placement import place
 from shardwright.planner.types import Plan
@@ -124,3 +125,34 @@ def test_more_load_takes_replicas_one_by_one():
         assert found.replicas >= before
         before = found.replicas
     assert before > 8
+
+
+def random_pin(rng):
+    """A world with a load or targets, and the same with something pinned that the planner chooses in the first."""
+    edge = random_edge(rng)
+    calm = replace(edge, load=edge.load and edge.load / 2, ttft=edge.ttft and 2 * edge.ttft)
+    free = calm.of(random_world(rng, roomy=True, pins=False))
+    parallelism, engine, model, pool = {"pipeline": 1}, {}, dict(free.spec["model"]), dict(free.spec["pool"])
+    match rng.choice(["tensor", "seqs", "tokens", "dtype", "product", "data", "expert"]):
+        case "data" if free.model in EXPERTS:
+            parallelism["data"] = rng.choice([1, 2, 2, 4])
+        case "expert" if free.model in EXPERTS:
+            parallelism["expert"] = rng.choice(["Enabled", "Disabled"])
+        case "seqs":
+            engine["maxNumSeqs"] = rng.choice([64, 128, 256, 512, 1024])
+        case "tokens":
+            engine["maxNumBatchedTokens"] = rng.choice([2048, 4096, 8192, 16384])
+        case "dtype":
+            model["allowedKVCacheDtypes"] = [rng.choice(model.get("allowedKVCacheDtypes", ["Auto"]))]
+        case "product":
+            pool["gpuProducts"] = [rng.choice(free.shapes)[0]]
+        case _:
+            parallelism["tensor"] = rng.choice([2, 4, 8, 4, 1])
+    return free.stating(parallelism=parallelism, engine=engine, model=model, pool=pool), free
+
+
+@OFTEN
+@given(worlds=drawn(random_pin))
+def test_what_is_left_to_the_planner_never_costs_more_than_what_is_pinned(mix, worlds):
+    """Stages apart: they are for capacity, and not tried where an island holds the work."""
+    never_costs_more(mix, *worlds)

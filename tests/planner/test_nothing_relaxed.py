@@ -209,7 +209,10 @@ class TestLoadBeyondTheBudget:
     def test_a_budget_for_fewer_replicas_names_both_ways_out(self):
         decision = decide(LLAMA_70B, shapes((H100, 8)), pool={"maxGPUs": 8}, scaling={"minReplicas": 3})
         refused(
-            decision, Reason.GPU_BUDGET_TOO_SMALL, "4 GPUs short", "write 12, or lower scaling.minReplicas"
+            decision,
+            Reason.GPU_BUDGET_TOO_SMALL,
+            "4 GPUs short",
+            "write pool.maxGPUs 12, or lower scaling.minReplicas",
         )
         external = decide(
             LLAMA_8B, shapes((H100, 8)), pool={"maxGPUs": 8}, scaling={"mode": "External"}, replicas=20

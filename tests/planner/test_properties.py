@@ -34,6 +34,8 @@ def test_a_plan_stays_within_memory_island_node_and_budget(mix, world):
     assert place(decision, asked.pool, 1).placed == 1, "a plan fits an empty pool"
     for name in allowed_nodes(decision, asked.pool):
         on_a_node(world, decision, world.shapes[int(name[1:])])
+    for shape in selected(world, decision):
+        on_a_node(world, decision, shape)
 
 
 def within_memory(asked, decision):
@@ -52,13 +54,23 @@ def within_memory(asked, decision):
 
 
 def on_a_node(world, decision, shape):
-    """On every node that it may ever run on it has its GPUs, and its ranks have the links that are counted on."""
+    """On a node that it may ever run on it has its GPUs, and its ranks have the links that are counted on."""
     label, labelled, missing, *_ = shape
     assert decision.pod_resources.gpus == decision.gpus_per_replica <= labelled - missing
     if decision.within_island:
         bridges = world.spec["pool"]["interconnect"]["bridges"]
         linked = linked_gpus(products()[label], labelled, labelled - missing, bridges)
         assert decision.parallelism.ranks <= linked
+
+
+def selected(world, decision):
+    """Return the whole nodes that the labels of the pod's node affinity select: it sees no more than these."""
+    most = decision.most_node_gpus or 1024
+    return [
+        shape
+        for shape in world.shapes
+        if (shape[0], shape[2]) == (decision.product.label, 0) and decision.nodes_gpus <= shape[1] <= most
+    ]
 
 
 def decided(decision):

@@ -13,8 +13,17 @@ from shardwright.catalog.types import GPUProduct
 from shardwright.planner.candidates import Survey
 from shardwright.planner.demand import service_concurrency
 from shardwright.planner.legality import LARGEST_TENSOR, illegality, quantization_mismatch, tensor_degrees
-from shardwright.planner.question import MISSED, Question, count
-from shardwright.planner.shortfall import boldness, narrow_cache, too_slow
+from shardwright.planner.question import MISSED, Fit, Question, count
+from shardwright.planner.shortfall import (
+    again,
+    beyond_any_budget,
+    boldness,
+    bounds,
+    larger_budget,
+    narrow_cache,
+    too_slow,
+    unlinked,
+)
 from shardwright.planner.trial import judge_group
 from shardwright.planner.types import Candidate, ModelChoice, NoPlan, Parallelism
 from shardwright.topology.types import ExcludedNode, Exclusion, Pool
@@ -203,21 +212,13 @@ def _binding(
     if missed := [c for c in candidates if c.reason in MISSED]:
         return too_slow(question, surveys, missed, by_reason.get(CandidateReason.OVER_BUDGET, []))
     if over := by_reason.get(CandidateReason.OVER_BUDGET):
-        least = min(over, key=lambda c: (*boldness(c.parallelism), c.gpus_short, c.arrangement))
-        fewer = f", or {_fewer_replicas(question)}" if question.replicas > 1 else ""
-        return Reason.GPU_BUDGET_TOO_SMALL, (
-            f"{count(least.gpus_short, 'GPU')} short: {least.arrangement}: {least.message}; write "
-            f"{question.max_gpus + least.gpus_short}{fewer}"
-        )
+        return _over_budget(question, surveys, over)
     if small := by_reason.get(CandidateReason.NODE_TOO_SMALL):
         return Reason.NODE_RESOURCES_TOO_SMALL, f"{small[0].arrangement}: {small[0].message}"
-    if unlinked := by_reason.get(CandidateReason.BEYOND_ISLAND):
-        least = min(unlinked, key=lambda c: (c.parallelism.gpus, c.arrangement))
-        return Reason.DOES_NOT_FIT, (
-            f"{least.arrangement}: {least.message}; write PreferNVLink or Any to let its ranks talk over PCIe"
-        )
+    if beyond := by_reason.get(CandidateReason.BEYOND_ISLAND):
+        return Reason.DOES_NOT_FIT, _without_links(question, surveys, beyond)
     if spread := [c for c in candidates if c.replicas_needed]:
-        return _more_replicas(question, spread)
+        return _more_replicas(question, surveys, spread)
     memory = [c for c in candidates if c.reason in _MEMORY]
     closest = min(memory, key=lambda c: (c.gib_short, c.parallelism.gpus, c.arrangement), default=None)
     narrow = _narrow(question, surveys, by_reason.get(CandidateReason.KV_TOO_SMALL, []))
@@ -276,23 +277,61 @@ def _fewer_replicas(question: Question) -> str:
     return "give up availability.surviveNodeLoss" if survive else "lower scaling.minReplicas"
 
 
-def _more_replicas(question: Question, spread: Sequence[Candidate]) -> tuple[Reason, str]:
+def _without_links(question: Question, surveys: Sequence[Survey], beyond: Sequence[Candidate]) -> str:
+    """Say what ranks over PCIe would do, where links are required and missing."""
+    outcomes = list(again(unlinked(question), surveys, beyond))
+    fits = [candidate for candidate, outcome in outcomes if isinstance(outcome, Fit)]
+    least = min(fits or beyond, key=lambda c: (c.parallelism.gpus, c.arrangement))
+    told = f"{least.arrangement}: {least.message}"
+    if fits:
+        return f"{told}; write PreferNVLink or Any to let its ranks talk over PCIe"
+    why = next((o.message for c, o in outcomes if c is least and isinstance(o, Candidate)), "it does not fit")
+    return f"{told}; over PCIe it would not do either: {why}"
+
+
+def _over_budget(
+    question: Question, surveys: Sequence[Survey], over: Sequence[Candidate]
+) -> tuple[Reason, str]:
+    """Say which budget is enough, for what is stated too; what fits is not yet fast enough."""
+    least = min(over, key=lambda c: (*boldness(c.parallelism), c.gpus_short, c.arrangement))
+    gpus = question.max_gpus + least.gpus_short
+    writes = f"pool.maxGPUs {gpus}"
+    if question.asked:
+        found = larger_budget(question, surveys, over)
+        if found is None and (missed := beyond_any_budget(question, surveys, over)):
+            return missed
+        if found is not None:
+            fit, replicas = found
+            gpus, where = fit.gpus * replicas, f"{fit.name} on {fit.offer.product.short_name}"
+            writes = f"{bounds(question, gpus, replicas)} ({count(replicas, 'replica')} of {where})"
+    fewer = f", or {_fewer_replicas(question)}" if question.replicas > 1 else ""
+    return Reason.GPU_BUDGET_TOO_SMALL, (
+        f"{count(gpus - question.max_gpus, 'GPU')} short: {least.arrangement}: {least.message}; write "
+        f"{writes}{fewer}"
+    )
+
+
+def _more_replicas(
+    question: Question, surveys: Sequence[Survey], spread: Sequence[Candidate]
+) -> tuple[Reason, str]:
     """Say how many replicas would hold the stated load: an engine need not hold what replicas can share."""
     least = min(
         spread, key=lambda c: (c.parallelism.pipeline, c.replicas_needed * c.parallelism.gpus, c.arrangement)
     )
-    replicas, gpus = least.replicas_needed, least.replicas_needed * least.parallelism.gpus
+    name, each, replicas = least.arrangement, least.parallelism.gpus, least.replicas_needed
+    found = larger_budget(question, surveys, spread)
+    if found is None and (missed := beyond_any_budget(question, surveys, spread)):
+        return missed
+    if found is not None:
+        fit, replicas = found
+        name, each = f"{fit.model.model_id} on {fit.offer.product.label} {fit.name}", fit.gpus
     total, source = service_concurrency(question.resolved)
-    scale, short = question.resolved.scale, max(0, gpus - question.max_gpus)
-    writes = [f"pool.maxGPUs {gpus}"] if short else []
-    if scale.mode == "External":
-        writes.append(f"spec.replicas {replicas}")
-    elif scale.max_replicas is not None and scale.max_replicas < replicas:
-        writes.append(f"scaling.maxReplicas {replicas}")
+    gpus = each * replicas
+    short = max(0, gpus - question.max_gpus)
     return Reason.GPU_BUDGET_TOO_SMALL if short else Reason.DOES_NOT_FIT, (
         f"{count(short, 'GPU') + ' short: ' if short else ''}the load ({source}) is {total} requests in "
-        f"flight, and {least.arrangement} needs {count(replicas, 'replica')} to hold them, "
-        f"{count(gpus, 'GPU')}: write {' and '.join(writes)}, or state less in spec.workload"
+        f"flight, and {name} needs {count(replicas, 'replica')} to hold them within what is stated, "
+        f"{count(gpus, 'GPU')}: write {bounds(question, gpus, replicas)}, or state less in spec.workload"
     )
 
 

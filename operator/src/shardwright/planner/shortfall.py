@@ -10,7 +10,7 @@ from dataclasses import replace
 from shardwright.api.reasons import CandidateReason, Reason
 from shardwright.planner.candidates import Survey
 from shardwright.planner.latency import least_replicas
-from shardwright.planner.question import Fit, Question, count
+from shardwright.planner.question import MISSED, Fit, Question, count
 from shardwright.planner.trial import dtypes, judge
 from shardwright.planner.types import Candidate, Parallelism
 
@@ -48,17 +48,11 @@ def _changes(
     question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate], closest: Candidate
 ) -> Iterator[str]:
     """Yield what would do: a larger budget for the fewest GPUs, an FP8 KV cache, then relaxed targets."""
-    found = _larger_budget(question, surveys, tried)
+    found = larger_budget(question, surveys, tried)
     if found is not None:
         fit, replicas = found
-        writes = []
-        if fit.gpus * replicas > question.max_gpus:
-            writes.append(f"pool.maxGPUs {fit.gpus * replicas}")
-        bound = question.resolved.scale.max_replicas
-        if bound is not None and bound < replicas:
-            writes.append(f"scaling.maxReplicas {replicas}")
-        where = f"{fit.parallelism} on {fit.offer.product.short_name}"
-        yield f"{' and '.join(writes)} ({count(replicas, 'replica')} of {where})"
+        where = f"{fit.name} on {fit.offer.product.short_name}"
+        yield f"{bounds(question, fit.gpus * replicas, replicas)} ({count(replicas, 'replica')} of {where})"
     narrow = narrow_cache(question, surveys, tried)
     if narrow is not None:
         yield f"model.allowedKVCacheDtypes [Auto, FP8] ({narrow.name} on {narrow.offer.product.short_name})"
@@ -68,31 +62,86 @@ def _changes(
         yield " and ".join(f"{field} {value}" for field, value in nearest.relaxed)
 
 
-def _larger_budget(
+def bounds(question: Question, gpus: int, replicas: int) -> str:
+    """Say what to write where the spec allows fewer GPUs or replicas; empty where it allows so many."""
+    scale = question.resolved.scale
+    writes = [f"pool.maxGPUs {gpus}"] if gpus > question.max_gpus else []
+    if scale.mode == "External" and replicas != scale.planned_replicas:
+        writes.append(f"spec.replicas {replicas}")
+    elif scale.max_replicas is not None and scale.max_replicas < replicas:
+        writes.append(f"scaling.maxReplicas {replicas}")
+    return " and ".join(writes)
+
+
+def larger_budget(
     question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate]
 ) -> tuple[Fit, int] | None:
-    """Return what would keep everything with the fewest GPUs if the budget were no matter."""
-    scaling = question.resolved.scale
-    free = replace(
-        question,
-        spec=question.spec.model_copy(
-            update={"pool": question.spec.pool.model_copy(update={"max_gpus": _MOST_GPUS})}
-        ),
-        resolved=replace(question.resolved, scale=replace(scaling, max_replicas=None)),
+    """Return what would keep everything with the fewest GPUs if the budget were no matter, and its replicas.
+
+    Each is tried again with the budget and the replicas that it is said to take.
+    """
+    sized: list[tuple[Fit, int]] = []
+    free = _allowing(question, None)
+    for candidate, outcome in again(free, surveys, tried):
+        if isinstance(outcome, Fit):
+            # With fewer replicas other limits may be the best ones, so that both counts are tried.
+            counts = {least_replicas(free, outcome), max(question.replicas, candidate.replicas_needed)}
+            sized.extend((outcome, replicas) for replicas in counts)
+    sized.sort(key=lambda s: (s[0].step >= 2, s[0].gpus * s[1], s[0].gpus, s[0].offer.product.label))
+    for fit, replicas in sized:
+        just = _allowing(question, (fit.gpus * replicas, replicas))
+        if isinstance(judge(just, fit.model, fit.offer, fit.parallelism, fit.limits.kv_cache_dtype), Fit):
+            return fit, replicas
+    return None
+
+
+def beyond_any_budget(
+    question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate]
+) -> tuple[Reason, str] | None:
+    """Say what these arrangements miss with any number of GPUs; None where that is not known."""
+    outcomes = (outcome for _, outcome in again(_allowing(question, None), surveys, tried))
+    missed = [o for o in outcomes if isinstance(o, Candidate) and o.reason in MISSED]
+    if not missed:
+        return None
+    closest = min(missed, key=lambda c: (c.overshoot, c.parallelism.gpus, c.arrangement))
+    return Reason.SLO_OUT_OF_REACH, (
+        f"closest is {closest.arrangement}, for which pool.maxGPUs {question.max_gpus} is not enough: "
+        f"{closest.message}{_hints(closest, ())}"
     )
-    fits = []
+
+
+def _allowing(question: Question, bounds: tuple[int, int] | None) -> Question:
+    """Return the question with another budget of GPUs and replicas; None: as many as anybody may have."""
+    scale = question.resolved.scale
+    if bounds is None:
+        gpus, scale = _MOST_GPUS, replace(scale, mode="Auto", max_replicas=None)
+    else:
+        gpus, replicas = max(question.max_gpus, bounds[0]), bounds[1]
+        most = None if scale.max_replicas is None else max(scale.max_replicas, replicas)
+        planned = replicas if scale.mode == "External" else scale.planned_replicas
+        scale = replace(scale, max_replicas=most, planned_replicas=planned)
+    pool = question.spec.pool.model_copy(update={"max_gpus": gpus})
+    return replace(
+        question,
+        spec=question.spec.model_copy(update={"pool": pool}),
+        resolved=replace(question.resolved, scale=scale),
+    )
+
+
+def unlinked(question: Question) -> Question:
+    """Return the question with ranks over PCIe allowed."""
+    return replace(question, resolved=replace(question.resolved, interconnect_policy="PreferNVLink"))
+
+
+def again(
+    question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate]
+) -> Iterator[tuple[Candidate, Candidate | Fit]]:
+    """Yield what was tried with what becomes of it under another question."""
     for candidate in tried:
         for one in surveys:
             if (one.model.model_id, one.offer.product.label) == (candidate.model_id, candidate.product):
-                fit = judge(free, one.model, one.offer, candidate.parallelism, candidate.kv_cache_dtype)
-                if isinstance(fit, Fit):
-                    fits.append(fit)
-    sized = [(fit, least_replicas(free, fit)) for fit in fits]
-    return min(
-        sized,
-        key=lambda s: (s[0].step >= 2, s[0].gpus * s[1], s[0].gpus, s[0].offer.product.label),
-        default=None,
-    )
+                dtype = candidate.kv_cache_dtype
+                yield candidate, judge(question, one.model, one.offer, candidate.parallelism, dtype)
 
 
 def narrow_cache(question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate]) -> Fit | None:
