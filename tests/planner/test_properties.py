@@ -12,8 +12,8 @@ from shardwright.planner.placement import place
 from shardwright.planner.types import GIB, Plan
 
 QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-OFTEN = settings(max_examples=120, suppress_health_check=QUIET)
-MOST = settings(max_examples=300, suppress_health_check=QUIET)
+OFTEN = settings(max_examples=80, suppress_health_check=QUIET)
+MOST = settings(max_examples=250, suppress_health_check=QUIET)
 
 
 @MOST

@@ -73,7 +73,7 @@ def one_less(spec, change):
     }
 
 
-@settings(max_examples=120, suppress_health_check=QUIET)
+@settings(max_examples=60, suppress_health_check=QUIET)
 @given(world=drawn(random_want))
 def test_each_change_that_a_refusal_names_is_enough_and_no_more_than_that(world):
     refused = plan(world.asked())
