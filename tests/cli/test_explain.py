@@ -19,6 +19,7 @@ from shardwright.cli.plan_input import InputError
 from shardwright.planner.choice import plan
 from shardwright.planner.explanation.recorded import recorded
 from shardwright.planner.explanation.text import whole_text
+from shardwright.planner.question import count
 from shardwright.planner.report import plan_status
 from shardwright.render.revision import revision_data
 from topology.cluster_objects import L40S, node, pod
@@ -208,7 +209,7 @@ def test_a_cheaper_mix_is_told_of_a_file_and_of_what_was_recorded():
         told = whole_text(found)
         for part in found.cheaper_mix.parts:
             assert f"{part.traffic_percent:>3} % of the traffic" in told
-            assert f"×{part.replicas}, {part.gpus} GPUs, {part.price_per_hour:.2f}/h" in told
+            assert f"×{part.replicas}, {count(part.gpus, 'GPU')}, {part.price_per_hour:.2f}/h" in told
 
 
 def test_a_live_refusal_is_told():

@@ -172,10 +172,12 @@ async def test_without_auto_nothing_moves_however_long_it_takes_and_nothing_is_w
     fake.put("chat", **SPEC, planPolicy=policy)
     engines.times = 1.5
     await asyncio.sleep(HOUR_S)
-    before = fake.writes()
+    before, asked, decide = fake.writes(), [], fake.parts.planning.decide
+    fake.parts.planning.decide = lambda *args: asked.append(args) or decide(*args)
     await asyncio.sleep(24 * HOUR_S)
     assert fake.writes() == before
     assert running(fake) == [old]
+    assert asked == [], "the same measurement is not planned for again"
 
 
 @pytest.mark.parametrize("policy", ["OnSpecChange", "Manual", "Auto"])

@@ -169,9 +169,9 @@ class Admission:
     def measured(self, key: ServiceKey) -> None:
         """Decide a service again whose engines were measured, where that may lead to another plan."""
         entry, proposal = self.store.services.get(key), self.planning.proposals.get(key)
-        if entry is None or entry.deleting or proposal is None or proposal.core is None:
+        if entry is None or entry.deleting or entry.service is None or proposal is None:
             return
-        if proposal.recalculated or self.recalculation.due(entry, proposal.core, proposal.target):
+        if self.recalculation.is_news(entry, entry.service, proposal):
             self.dispatch.undecided.add(key)
             self.dispatch.queue.add(key)
 

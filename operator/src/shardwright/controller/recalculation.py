@@ -41,7 +41,22 @@ class Recalculation:
         if not self.off(entry, revision):
             return False
         known = self.planning.correction_of(entry, plan)
-        return known is not None and _ratios(known) != _ratios(plan.correction or Correction())
+        return known is not None and _ratios(known) != _ratios(plan.correction)
+
+    def is_news(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> bool:
+        """Whether deciding a service again may come to something else than it did."""
+        core, other = proposal.core, proposal.recalculated
+        if core is None:
+            return False
+        due = self.due(entry, core, proposal.target)
+        if other is None or not due:
+            return due or other is not None
+        pairs = [(self.planning.correction_of(entry, core), proposal.counted)]
+        if isinstance(other, Waiting):
+            pairs.append((self.planning.correction_of(entry, other.core), other.core.correction))
+        return any(_ratios(now) != _ratios(then) for now, then in pairs) or self._settled(
+            entry, service, proposal
+        )
 
     def add(
         self,
@@ -56,13 +71,15 @@ class Recalculation:
         quiet = core is None or proposal.held or proposal.blocked or proposal.waiting is not None
         if core is None or quiet or not models or not self.due(entry, core, proposal.target):
             return proposal
+        proposal.counted = self.planning.correction_of(entry, core)
         decision, new, target = self.planning.decide(entry, service, models)
         if isinstance(decision, NoPlan) or new is None:
             proposal.recalculated = decision if isinstance(decision, NoPlan) else None
             return proposal
         record = next((r for r in revisions if r.revision == target), None)
         again = record is not None and record.number > PROPOSED
-        if target != proposal.target and not again and self._acts(entry, service, proposal, new):
+        acts = target != proposal.target and not again and self._settled(entry, service, proposal)
+        if acts and self._has_room(entry, service, new):
             return Proposal(
                 generation=entry.generation,
                 problems=proposal.problems,
@@ -75,13 +92,12 @@ class Recalculation:
         proposal.recalculated = Waiting(revision=target, core=new, record=record, decision=decision)
         return proposal
 
-    def _acts(self, entry: ServiceEntry, service: LLMService, proposal: Proposal, new: Plan) -> bool:
-        """Whether the policy lets it take effect now."""
+    def _settled(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> bool:
+        """Whether the policy lets another plan take effect by now."""
         if proposal.core is None or not acts_alone(service, proposal):
             return False
         since = self.off_since(entry.key, proposal.core)
-        settled = since is not None and self.clock() - since >= SETTLED_S
-        return settled and self._has_room(entry, service, new)
+        return since is not None and self.clock() - since >= SETTLED_S
 
     def _has_room(self, entry: ServiceEntry, service: LLMService, new: Plan) -> bool:
         """Whether a replica would find a place now, where its own pods may make room."""
@@ -100,5 +116,6 @@ def acts_alone(service: LLMService, proposal: Proposal) -> bool:
     return spec.plan_policy == "Auto" and spec.approved_revision is None and not proposal.for_one_node
 
 
-def _ratios(correction: Correction) -> tuple[float | None, ...]:
-    return correction.ttft, correction.tpot, correction.memory
+def _ratios(correction: Correction | None) -> tuple[float | None, ...]:
+    known = correction or Correction()
+    return known.ttft, known.tpot, known.memory

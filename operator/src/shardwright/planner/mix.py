@@ -105,7 +105,7 @@ def mix_note(parts: Sequence[MixPart], winner: Fit, cost: Cost) -> str:
         return ""
     told = " and ".join(
         f"{count(part.replicas, 'replica')} of {part.parallelism} on {part.product} with "
-        f"{part.traffic_percent} % of the traffic"
+        f"{part.traffic_percent} % of the traffic ({part.price_per_hour or 0.0:.2f} an hour)"
         for part in parts
     )
     price = sum(part.price_per_hour or 0.0 for part in parts)

@@ -23,6 +23,7 @@ from shardwright.planner.explanation.document import (
     Room,
     Time,
 )
+from shardwright.planner.question import count
 
 _SHOWN_MS = 0.005
 """Terms nearer to 0 would be printed as nothing."""
@@ -163,7 +164,8 @@ def _mix(mix: Mix | None) -> list[str]:
         kv = "" if part.kv_cache_dtype == "auto" else f" with {part.kv_cache_dtype.upper()} KV cache"
         lines.append(
             f"  {part.traffic_percent:>3} % of the traffic  {part.model} on {part.gpu_product} "
-            f"{part.parallelism}{kv} ×{part.replicas}, {part.gpus} GPUs, {_price(part.price_per_hour)}"
+            f"{part.parallelism}{kv} ×{part.replicas}, {count(part.gpus, 'GPU')}, "
+            f"{_price(part.price_per_hour)}"
         )
     return lines
 
@@ -176,7 +178,7 @@ def _proposal(proposal: Proposal | None) -> list[str]:
     return [
         "",
         f"Proposed and not in force ({proposal.reason}):",
-        f"  revision     {proposal.revision}: {proposal.summary}, {proposal.gpus} GPUs, {price}",
+        f"  revision     {proposal.revision}: {proposal.summary}, {count(proposal.gpus, 'GPU')}, {price}",
         f"  changes      {', '.join(proposal.changes)}",
         f"  to run it    {proposal.approve}",
     ]
