@@ -348,6 +348,28 @@ async def test_a_change_that_leads_to_the_same_pods_is_not_taken_for_the_proposa
         assert records(fake) == {old: 1, new: PROPOSED}
 
 
+async def test_what_is_known_when_it_is_off_is_counted_with_at_once_and_a_restart_tells_the_same(
+    fake, engines
+):
+    """The store may know a model from another service long before this one is measured."""
+    await serving(fake, engines)
+    engines.times = 1.5
+    await asyncio.sleep(0.6 * HOUR_S)
+    engines.times = 1.0
+    await asyncio.sleep(HOUR_S)
+    assert fake.condition("chat", "Planned") == ("True", "Planned")
+    engines.times = 1.5
+    while fake.condition("chat", "Planned")[1] != "PredictionOff":
+        await asyncio.sleep(EVERY_S)
+    await asyncio.sleep(5)
+    assert "a plan that counts with it" in fake.message("chat", "Planned") or proposal(fake) is not None
+    await asyncio.sleep(2 * REST_S)
+    before = fake.writes()
+    await restart(fake, engines)
+    await asyncio.sleep(EVERY_S / 2)
+    assert fake.writes() == before
+
+
 async def test_without_a_store_the_next_change_is_what_plans_anew(fake, engines):
     await serving(fake, engines)
     fake.parts.calibrator.memory = None

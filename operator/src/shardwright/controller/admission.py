@@ -107,6 +107,7 @@ class Admission:
             return False
         proposal = self.planning.proposals.get(key)
         stale = proposal is None or proposal.generation != entry.generation
+        stale = stale or (proposal is not None and self.recalculation.is_news(entry, proposal))
         return stale or key in self.dispatch.undecided or key in self._deciding
 
     async def _batch(self) -> None:
@@ -171,8 +172,10 @@ class Admission:
         entry, proposal = self.store.services.get(key), self.planning.proposals.get(key)
         if entry is None or entry.deleting or entry.service is None or proposal is None:
             return
-        if self.recalculation.is_news(entry, entry.service, proposal):
+        if self.recalculation.is_time(entry, entry.service, proposal):
             self.dispatch.undecided.add(key)
+            self.dispatch.queue.add(key)
+        elif self.recalculation.is_news(entry, proposal):
             self.dispatch.queue.add(key)
 
     async def _decide(self, ranked: list[_Case]) -> None:
@@ -221,6 +224,7 @@ class Admission:
         before = self.planning.proposals.get(entry.key)
         if before is not None and before.target and before.target != proposal.target:
             self.planning.ledger.release((entry.key[0], entry.key[1]), before.target)
+        proposal.seen = self.recalculation.known(entry, proposal)
         self.planning.proposals[entry.key] = proposal
         if proposal.core is not None:
             self.claim(entry, service, proposal)

@@ -82,8 +82,8 @@ class Proposal:
     recalculated: Waiting | NoPlan | None = None
     """What planning the same spec again leads to, counting with what was measured; never in force by itself
     (see `controller.recalculation`)."""
-    counted: Correction | None = None
-    """What was known of the target's model on its GPUs when it was planned again."""
+    seen: tuple[object, ...] = ()
+    """What was known of its engines when it was decided (`Recalculation.known`)."""
     kept: bool = False
     """The target is the revision in force, and nothing was planned."""
     held: bool = False

@@ -43,20 +43,24 @@ class Recalculation:
         known = self.planning.correction_of(entry, plan)
         return known is not None and _ratios(known) != _ratios(plan.correction)
 
-    def is_news(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> bool:
-        """Whether deciding a service again may come to something else than it did."""
+    def known(self, entry: ServiceEntry, proposal: Proposal) -> tuple[object, ...]:
+        """Return what another decision would rest on; empty while the target is as predicted."""
         core, other = proposal.core, proposal.recalculated
-        if core is None:
+        if core is None or not self.off(entry, proposal.target):
+            return ()
+        plans = [core, other.core] if isinstance(other, Waiting) else [core]
+        return tuple(_ratios(self.planning.correction_of(entry, plan)) for plan in plans)
+
+    def is_news(self, entry: ServiceEntry, proposal: Proposal) -> bool:
+        """Whether something else is known than when a service was decided."""
+        return self.known(entry, proposal) != proposal.seen
+
+    def is_time(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> bool:
+        """Whether to decide again all the same: Auto may act by now, or nothing came of planning anew."""
+        core = proposal.core
+        if core is None or not self.due(entry, core, proposal.target):
             return False
-        due = self.due(entry, core, proposal.target)
-        if other is None or not due:
-            return due or other is not None
-        pairs = [(self.planning.correction_of(entry, core), proposal.counted)]
-        if isinstance(other, Waiting):
-            pairs.append((self.planning.correction_of(entry, other.core), other.core.correction))
-        return any(_ratios(now) != _ratios(then) for now, then in pairs) or self._settled(
-            entry, service, proposal
-        )
+        return proposal.recalculated is None or self._settled(entry, service, proposal)
 
     def add(
         self,
@@ -71,7 +75,6 @@ class Recalculation:
         quiet = core is None or proposal.held or proposal.blocked or proposal.waiting is not None
         if core is None or quiet or not models or not self.due(entry, core, proposal.target):
             return proposal
-        proposal.counted = self.planning.correction_of(entry, core)
         decision, new, target = self.planning.decide(entry, service, models)
         if isinstance(decision, NoPlan) or new is None:
             proposal.recalculated = decision if isinstance(decision, NoPlan) else None
