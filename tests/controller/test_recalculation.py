@@ -359,8 +359,10 @@ async def test_what_is_known_when_it_is_off_is_counted_with_at_once_and_a_restar
     await asyncio.sleep(HOUR_S)
     assert fake.condition("chat", "Planned") == ("True", "Planned")
     engines.times = 1.5
-    while fake.condition("chat", "Planned")[1] != "PredictionOff":
+    for _ in range(40):
         await asyncio.sleep(EVERY_S)
+        if fake.condition("chat", "Planned")[1] == "PredictionOff":
+            break
     await asyncio.sleep(5)
     assert "a plan that counts with it" in fake.message("chat", "Planned") or proposal(fake) is not None
     await asyncio.sleep(2 * REST_S)
