@@ -73,6 +73,11 @@ KINDS = {
     ),
     "anything": Kind((LLAMA_8B, LLAMA_70B_FP8, QWEN_MOE_FP8, GPT_OSS_LARGE, AWQ), CARDS, (1, 2, 4, 8)),
 }  # fmt: skip
+CROWDS = (
+    (DEEPSEEK, (H200,)), (MIXTRAL, (L40S, A100_40, A6000)), (SMALL_MOE, (A6000, L40S)), (LLAMA_70B, (A6000, L40S)),
+    (DEEPSEEK, (H200, B200)), (QWEN_32B, (L40S, A6000)),
+)  # fmt: skip
+"""Models and GPUs on which more than tensor parallelism competes."""
 ROOMY = (128, 1024, 4096)
 HOSTS = (
     ROOMY,
@@ -242,8 +247,21 @@ def random_growth(rng, **how):
     return small, small.with_nodes(added).stating(pool={**small.spec["pool"], "maxGPUs": budget})
 
 
+def random_crowd(rng):
+    """Many nodes under a load for many replicas, where ranks with own attention and stages win by their price."""
+    model, cards = rng.choice(CROWDS)
+    interconnect = {"policy": rng.choice(POLICIES), "bridges": "None"}
+    spec = {"model": {}, "pool": {"maxGPUs": rng.choice([16, 64, 64]), "interconnect": interconnect}}
+    nodes = ((rng.choice(cards), 8, 0, ROOMY, "580"),) * rng.randint(2, 8)
+    load, ttft, tpot = (rng.choice(some) for some in ((0.5, 1.0, 3.0, 8.0), (None, 4.0, 8.0), (None, 3.0, 8.0)))
+    edge = replace(random_edge(rng), load=load, ttft=ttft, tpot=tpot)
+    return edge.of(World("crowd", model, nodes, spec))
+
+
 def random_case(rng):
     """A world, most of them with a load or targets, and with whatever else the search looks at in some."""
+    if rng.random() < 0.25:
+        return random_crowd(rng)
     world = random_world(rng, roomy=rng.random() < 0.7, pins=rng.random() < 0.7)
     lengths = rng.choice([{}, {}, {}, {"profile": "RAG"}, {"profile": "Voice"}, {"sharedPrefixTokens": 300}])
     stated = random_edge(rng).of(world.stating(workload=lengths))
