@@ -109,11 +109,14 @@ class World:
         return found.get("status") == status and reason in {None, found.get("reason")}
 
     def until(self, name: str, kind: str, status: str, reason: str | None = None) -> Json:
+        def probe() -> Json:
+            found = self.conditions(name).get(kind, {})
+            return found if found.get("status") == status and reason in {None, found.get("reason")} else None
+
         try:
-            wait_until(lambda: self.is_(name, kind, status, reason), f"{name} {kind}={status}")
+            return wait_until(probe, f"{name} {kind}={status}")
         except TimeoutError as late:
             raise AssertionError(f"{late}\n{self.conditions(name)}\n{self.operator.tail()}") from late
-        return self.conditions(name)[kind]
 
     def ready(self, name: str) -> None:
         self.until(name, "Ready", "True")

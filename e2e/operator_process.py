@@ -28,7 +28,7 @@ CHART = ROOT / "charts" / "shardwright"
 CRDS = ROOT / "crds"
 NAMESPACE = "shardwright-system"
 _RBAC_KINDS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-_LISTENING = re.compile(rb"listening port=([0-9]+)")
+_LISTENING = re.compile(rb"listening port=([0-9]+) ")
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 

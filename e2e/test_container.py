@@ -218,7 +218,7 @@ def test_it_runs_as_the_chart_runs_it(
 
     def ready() -> bool:
         assert process.poll() is None, log.read_text()
-        listening = re.search(r"listening port=([0-9]+)", log.read_text())
+        listening = re.search(r"listening port=([0-9]+) ", log.read_text())
         if listening is None:
             return False
         try:
