@@ -30,7 +30,7 @@ BURST: Final = 4
 BURST_S: Final = 0.25
 """A burst is read to its end, which is so long without a change, before its children are written: otherwise
 the other controllers' work on the first of them delays the API server's answers to the rest."""
-LONGEST_BURST_S: Final = 1.0
+LONGEST_BURST_S: Final = 0.5
 
 
 @dataclass(slots=True)
