@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         if found.approved == chosen.revision:
             print(f"revision {chosen.revision} of {found.name} is approved already")
             return DONE
-        return put_in_force(args, found, chosen, asked_for=bool(args.revision))
+        return put_in_force(args, found, chosen, asked_for=bool(args.revision), option="--revision")
     except InputError as error:
         print(f"shardwright approve: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -93,8 +93,13 @@ def clear(args: argparse.Namespace, found: Live) -> int:
     return DONE
 
 
-def put_in_force(args: argparse.Namespace, found: Live, chosen: Revision, *, asked_for: bool) -> int:
-    """Write or print the field. Raises InputError, when nobody can be asked among others."""
+def put_in_force(
+    args: argparse.Namespace, found: Live, chosen: Revision, *, asked_for: bool, option: str
+) -> int:
+    """Write or print the field. Raises InputError, when nobody can be asked among others.
+
+    `option` is how a revision is named, and `asked_for` says that this one was.
+    """
     if args.only_print:
         print(f"# under spec of LLMService {found.namespace}/{found.name}:", file=sys.stderr)
         print(revisions.line(chosen.revision))
@@ -103,9 +108,7 @@ def put_in_force(args: argparse.Namespace, found: Live, chosen: Revision, *, ask
         print(text)
     if _states_elsewhere(args, found, chosen):
         return NOT_DONE
-    if not (args.yes or asked_for) and not _agreed(
-        chosen, "--revision" if hasattr(args, "revision") else "--to"
-    ):
+    if not (args.yes or asked_for) and not _agreed(chosen, option):
         return NOT_DONE
     _write(args, found, chosen.revision)
     print(f"revision {chosen.revision} of {found.name} is approved: {revisions.line(chosen.revision)}")

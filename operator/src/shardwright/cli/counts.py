@@ -6,7 +6,7 @@ say. A record keeps the count of the day that it was made; /scale and `scaling` 
 
 from shardwright.cli.diff_input import before_of_live
 from shardwright.cli.revisions import Live, Raw, Revision
-from shardwright.render.approval import on_record
+from shardwright.render.approval import led_to, on_record
 from shardwright.render.digest import template_digest
 from shardwright.render.forecast import forecast
 
@@ -14,7 +14,7 @@ from shardwright.render.forecast import forecast
 def summary(found: Live, revision: Revision) -> str:
     """Return its plan with the replicas that run of it, or would, and the recorded ones where they differ."""
     shape, _, recorded = revision.summary.rpartition(" ×")
-    count = _of_status(found, revision)
+    count = of_plan(_status(found), revision.revision)
     if count is None:
         count = _if_in_force(found, revision)
     if count is None or not shape or recorded == str(count):
@@ -36,21 +36,13 @@ def of_plan(status: Raw, revision: str) -> int | None:
     return None
 
 
-def _of_status(found: Live, revision: Revision) -> int | None:
-    return of_plan(_status(found), revision.revision)
-
-
 def _if_in_force(found: Live, revision: Revision) -> int | None:
     """Ask the operator's rules; None when the record or the spec cannot be read."""
     before = before_of_live(found)
     if before.service is None:
         return None
     spec, status = before.service.spec, _status(found)
-    proposal = status.get("proposal") or {}
-    told = (
-        status.get("plan") or {} if proposal.get("cause") == "Calibration" else proposal or status.get("plan")
-    )
-    decided = str((told or {}).get("revision") or "")
+    decided = led_to(status.get("proposal") or {}) or str((status.get("plan") or {}).get("revision", ""))
     leads_to = on_record(before.records, template_digest(spec), decided, approved=revision.revision)
     approved = spec.model_copy(update={"approved_revision": revision.revision})
     then = forecast(before.records, approved, leads_to, replicas=before.replicas)

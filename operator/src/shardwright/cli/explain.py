@@ -16,7 +16,7 @@ from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.parse import InvalidSpec, parse_service
 from shardwright.api.reasons import Reason
-from shardwright.api.status import LLMServiceStatus
+from shardwright.api.status import Condition, LLMServiceStatus
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
@@ -24,6 +24,7 @@ from shardwright.cli.counts import of_plan
 from shardwright.cli.decide import add_inputs, complain, decide, tell
 from shardwright.cli.files import InputError
 from shardwright.cli.live import Raw, namespace_of, read_service_and_revision
+from shardwright.diagnose.waiting import approve_command
 from shardwright.planner.explanation.build import Case, explain, full_explanation
 from shardwright.planner.explanation.document import Explanation, Proposal, Service, Source
 from shardwright.planner.explanation.recorded import recorded
@@ -130,7 +131,7 @@ def _proposal(name: Service, status: LLMServiceStatus) -> Proposal | None:
     found = status.proposal
     if found is None:
         return None
-    planned = next((c for c in status.conditions or () if c.type == "Planned"), None)
+    planned = _planned(status)
     return Proposal(
         revision=found.revision,
         reason=planned.reason if planned is not None else Reason.WAITS_FOR_APPROVAL.value,
@@ -139,8 +140,12 @@ def _proposal(name: Service, status: LLMServiceStatus) -> Proposal | None:
         gpus=found.gpus,
         price_per_hour=None if found.price_per_hour is None else float(found.price_per_hour),
         changes=tuple(found.changes),
-        approve=f"shardwright approve {name.name} -n {name.namespace} --revision {found.revision}",
+        approve=approve_command(name.namespace, name.name, found.revision),
     )
+
+
+def _planned(status: LLMServiceStatus) -> Condition | None:
+    return next((c for c in status.conditions or () if c.type == "Planned"), None)
 
 
 def _as_it_runs(stored: StoredRevision, status: Raw) -> tuple[Plan, tuple[str, ...]]:
@@ -155,7 +160,7 @@ def _as_it_runs(stored: StoredRevision, status: Raw) -> tuple[Plan, tuple[str, .
 
 def _refused(name: Service, spec: LLMServiceSpec, status: LLMServiceStatus, engine: EngineClass) -> Case:
     """Return the case of a service without a plan: what its condition says. Raises InputError without one."""
-    planned = next((c for c in status.conditions or () if c.type == "Planned"), None)
+    planned = _planned(status)
     if planned is None or planned.reason not in {r.value for r in Reason}:
         raise InputError(f"{name.namespace}/{name.name} has no plan yet: see whether the operator runs")
     refusal = NoPlan(

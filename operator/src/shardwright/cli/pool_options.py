@@ -51,15 +51,13 @@ class Nodes:
 
     def __init__(self, args: argparse.Namespace) -> None:
         """Read them. Raises InputError."""
-        self._shapes = read_shapes(args.gpu or ())
-        _check("--gpu", self._shapes)
+        self._shapes = _known("--gpu", read_shapes(args.gpu or ()))
         self._real: tuple[list[NodeFacts], list[PodFacts]] | None = None
         if args.nodes:
             self._real = _saved(args.nodes)
         elif args.cluster:
             self._real = read_cluster(read_nodes_and_pods(args.context))
-        calibration: str | None = getattr(args, "calibration", None)
-        self._measured = _measured(calibration) if calibration else {}
+        self._measured = _measured(args.calibration) if args.calibration else {}
 
     def corrections(
         self, models: Sequence[ModelChoice], version: str | None
@@ -73,13 +71,12 @@ class Nodes:
         if self._real is not None:
             own = (metadata.namespace, metadata.name)
             return build_pool(*self._real, products, spec, ignore_owner=own), True
-        where, shapes = ("--gpu", self._shapes) if self._shapes else _stated(spec)
+        shapes = self._shapes or _stated(spec)
         if not shapes:
             raise UsageError(
                 "which GPUs? give --nodes FILE, --cluster or --gpu PRODUCT:GPUS, or write "
                 "spec.pool.gpuProducts"
             )
-        _check(where, shapes)
         known = [(found.label, gpus, count) for name, gpus, count in shapes if (found := find_product(name))]
         wanted = {found.label for name in spec.gpu_products or () if (found := find_product(name))}
         known = [shape for shape in known if not spec.gpu_products or shape[0] in wanted]
@@ -109,19 +106,21 @@ def _measured(path: str) -> dict[CorrectionKey, Correction]:
     return found
 
 
-def _check(where: str, shapes: Sequence[Shape]) -> None:
+def _known(where: str, shapes: list[Shape]) -> list[Shape]:
+    """Return nodes of known products, written in the option or field `where`. Raises InputError."""
     for name, _, _ in shapes:
         if find_product(name) is None:
             raise InputError(f"{where}: {unknown_product_message(name)}")
+    return shapes
 
 
-def _stated(spec: PoolSpec) -> tuple[str, list[Shape]]:
-    """Return the nodes to assume without an option, and which field they come from."""
+def _stated(spec: PoolSpec) -> list[Shape]:
+    """Return the nodes to assume without an option. Raises InputError."""
     if spec.shapes:
         found = [(s.product, s.gpus_per_node, min(s.max_nodes, _MOST_NODES)) for s in spec.shapes]
-        return "spec.pool.shapes", found
+        return _known("spec.pool.shapes", found)
     nodes = min(_MOST_NODES, -(-spec.max_gpus // _ONE_NODE))
-    return "spec.pool.gpuProducts", [(p, _ONE_NODE, nodes) for p in spec.gpu_products or ()]
+    return _known("spec.pool.gpuProducts", [(p, _ONE_NODE, nodes) for p in spec.gpu_products or ()])
 
 
 def notes(pool: Pool, *, live: bool) -> Sequence[str]:

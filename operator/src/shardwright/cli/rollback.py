@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if running is not None and running.revision == chosen.revision and found.approved == chosen.revision:
             print(f"revision {chosen.revision} of {found.name} is in force already")
             return DONE
-        code = approve.put_in_force(args, found, chosen, asked_for=bool(args.to))
+        code = approve.put_in_force(args, found, chosen, asked_for=bool(args.to), option="--to")
     except InputError as error:
         print(f"shardwright rollback: {error}", file=sys.stderr)
         return BAD_INPUT

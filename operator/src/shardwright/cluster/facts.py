@@ -17,9 +17,11 @@ from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
 from shardwright.api.status import CalibrationStatus, Condition
+from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
 from shardwright.cluster.drift import additions, digest, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
+from shardwright.render.approval import led_to
 
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
 _LONGEST_TROUBLE: Final = 1024
@@ -116,6 +118,11 @@ class ServiceEntry:
     status: "StatusFacts"
     resolved: Resolved | None = None
     """The spec with its defaults; None when the spec cannot be read."""
+
+    @property
+    def engine_version(self) -> str:
+        """Version of vLLM that it asks for, the default one where it names none."""
+        return (self.resolved and self.resolved.engine_version) or DEFAULT_ENGINE_VERSION
 
 
 class StatusFacts(NamedTuple):
@@ -229,15 +236,10 @@ def status_facts(status: JsonObject) -> StatusFacts:
         observed_generation=status.get("observedGeneration", -1),
         plan_revision=(status.get("plan") or {}).get("revision", ""),
         plan_replicas=(status.get("plan") or {}).get("replicas", 0),
-        proposal_revision=_led_to(status.get("proposal") or {}),
+        proposal_revision=led_to(status.get("proposal") or {}),
         conditions=read_conditions(status),
         calibration=read_calibration(status),
     )
-
-
-def _led_to(proposal: JsonObject) -> str:
-    """Return the revision of a proposal that the spec leads to; what calibration proposes is none."""
-    return "" if proposal.get("cause") == "Calibration" else str(proposal.get("revision", ""))
 
 
 def read_conditions(status: JsonObject) -> tuple[Condition, ...]:

@@ -216,11 +216,9 @@ class Admission:
             return
         revisions = revisions_of(self.store.children_of(entry.key), entry.uid)
         proposal = govern(self.planning, entry, service, self._propose(entry, service, case), revisions)
+        proposal.priority, proposal.for_one_node = case.resolved.priority, case.resolved.for_one_node
         if case.kept is not None and proposal.target == case.kept.revision:
-            proposal.for_one_node = case.resolved.for_one_node
             proposal = self.recalculation.add(entry, service, case.models, proposal, revisions)
-        proposal.priority = case.resolved.priority
-        proposal.for_one_node = case.resolved.for_one_node
         before = self.planning.proposals.get(entry.key)
         if before is not None and before.target and before.target != proposal.target:
             self.planning.ledger.release((entry.key[0], entry.key[1]), before.target)

@@ -6,7 +6,6 @@ Decides that nothing is proposed which is not on record: what is approved is exa
 from dataclasses import replace
 from typing import Final
 
-from shardwright.api.defaults import resolve
 from shardwright.api.status import ProposalStatus
 from shardwright.cluster.facts import ChildFacts
 from shardwright.cluster.json import JsonObject
@@ -42,7 +41,7 @@ def recalculated_facts(now: Situation) -> RecalculatedFacts | None:
     if isinstance(found, NoPlan):
         return RecalculatedFacts(refused=f"{found.reason}: {found.message}")
     if found.revision == now.target:
-        replicas = replicas_of(found.core, now.entry.resolved or resolve(spec), spec.pool.max_gpus)
+        replicas = replicas_of(found.core, now.resolved, spec.pool.max_gpus)
         return RecalculatedFacts(replicas=replicas if replicas > now.desired else 0)
     proposal = _told(now, found)
     if proposal is None:
@@ -61,7 +60,7 @@ def _told(now: Situation, waiting: Waiting) -> ProposalStatus | None:
     if record is None:
         return None
     spec = now.service.spec
-    count = replicas_of(waiting.core, now.entry.resolved or resolve(spec), spec.pool.max_gpus)
+    count = replicas_of(waiting.core, now.resolved, spec.pool.max_gpus)
     after = Outline(revision=waiting.revision, plan=waiting.core, replicas=count)
     core, before = now.proposal.core, None
     if core is not None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from shardwright.api.llmservice import ServiceKey
 from shardwright.api.status import CalibrationStatus
-from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, engine_class
+from shardwright.catalog.engines import engine_class
 from shardwright.cluster.facts import ServiceEntry, seconds
 from shardwright.cluster.store import Store
 from shardwright.controller.calibration_store import CalibrationStore
@@ -183,7 +183,7 @@ class Calibrator:
     def _compared(self, service: "_Service", readings: Readings, before: MetricsFacts) -> MetricsFacts:
         observed = [self._observe(target.pod, readings) for target in service.targets]
         silent = self._silent(service, readings)
-        version = (service.entry.resolved and service.entry.resolved.engine_version) or DEFAULT_ENGINE_VERSION
+        version = service.entry.engine_version
         found = compare(service.plan, engine_class(version), observed, 2 * self.interval_s)
         if self.memory is not None:
             self.memory.note(service.entry.key, service.plan, version, found)

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from shardwright.cluster.facts import ChildFacts
-from shardwright.cluster.kinds import CLAIM
-from shardwright.controller.references import references
+from shardwright.controller.references import claims
 from shardwright.render.storage import claims_of
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def in_the_way(now: "Situation") -> dict[str, str]:
         return {}
     there = {*now.deployments, *(pod.revision for pod in now.pods.values())} - {now.target}
     shared = {revision: _claims(now, revision) & ours for revision in sorted(there)}
-    return {revision: min(claims) for revision, claims in shared.items() if claims}
+    return {revision: min(names) for revision, names in shared.items() if names}
 
 
 def _claims(now: "Situation", revision: str) -> frozenset[str]:
@@ -41,7 +40,7 @@ def _claims(now: "Situation", revision: str) -> frozenset[str]:
     if record is None and revision == now.target:
         record = now.proposal.record
         if record is None:  # it is new, so that its template will be the spec's
-            return frozenset(r.name for r in references(now.service.spec) if r.kind is CLAIM)
+            return claims(now.service.spec)
     return _of_record(record) if record is not None else frozenset()
 
 

@@ -16,7 +16,7 @@ from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.pool import PoolSpec
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
-from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, engine_class
+from shardwright.catalog.engines import engine_class
 from shardwright.catalog.types import GPUProduct
 from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
@@ -95,6 +95,13 @@ class Proposal:
     """Of the pool that was planned against."""
 
     @property
+    def beside(self) -> Waiting | None:
+        """The plan that is to be on record and is not the target; no two of them are at once."""
+        if self.waiting is not None:
+            return self.waiting
+        return self.recalculated if isinstance(self.recalculated, Waiting) else None
+
+    @property
     def blocked(self) -> bool:
         """Whether a problem keeps this generation from being run."""
         return any(problem.blocking for problem in self.problems)
@@ -104,9 +111,9 @@ class Proposal:
         records = {revision.revision: revision for revision in revisions}
         if not self.held and self.target in records:
             self.record, self.decision = records[self.target], None
-        for other in (self.waiting, self.recalculated):
-            if isinstance(other, Waiting) and other.revision in records:
-                other.record, other.decision = records[other.revision], None
+        other = self.beside
+        if other is not None and other.revision in records:
+            other.record, other.decision = records[other.revision], None
 
 
 class Planning:
@@ -252,8 +259,7 @@ class Planning:
     ) -> tuple[Decision, Plan | None, str]:
         """Return what the planner says, its plan without candidates, and the revision that it leads to."""
         pool = self.pool(service.spec.pool)
-        version = (entry.resolved or resolve(service.spec)).engine_version
-        corrections = of_models(self.corrections, models, version or DEFAULT_ENGINE_VERSION)
+        corrections = of_models(self.corrections, models, entry.engine_version)
         key = (entry.spec_digest, pool.fingerprint, models, tuple(corrections.items()))
         known = self._decisions.get(key)
         if known is not None:
@@ -263,7 +269,7 @@ class Planning:
             spec=service.spec,
             models=models,
             pool=pool,
-            engine=engine_class(version) if version else engine_class(),
+            engine=engine_class(entry.engine_version),
             products=self._products,
             corrections=corrections,
         )
@@ -279,8 +285,7 @@ class Planning:
 
     def correction_of(self, entry: ServiceEntry, plan: Plan) -> Correction | None:
         """Return what was measured of a plan's model on its GPUs with the engine that its service runs."""
-        version = (entry.resolved and entry.resolved.engine_version) or DEFAULT_ENGINE_VERSION
-        return self.corrections.get((plan.model.model_id, plan.product.label, version))
+        return self.corrections.get((plan.model.model_id, plan.product.label, entry.engine_version))
 
     def pods_of(self, key: ServiceKey) -> list[PodFacts]:
         """Return the pods of a service that are on a node."""

@@ -90,6 +90,8 @@ class Recalculation:
                 target=target,
                 core=new,
                 record=record,
+                priority=proposal.priority,
+                for_one_node=proposal.for_one_node,
                 fingerprint=proposal.fingerprint,
             )
         proposal.recalculated = Waiting(revision=target, core=new, record=record, decision=decision)

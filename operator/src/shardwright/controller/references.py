@@ -111,7 +111,7 @@ class References:
         self, namespace: str, spec: LLMServiceSpec, recorded: Iterable[str]
     ) -> frozenset[str]:
         """Return the claims, of this spec or of earlier plans, that are known to be for one node only."""
-        names = {reference.name for reference in references(spec) if reference.kind is CLAIM} | {*recorded}
+        names = claims(spec) | {*recorded}
         return frozenset(
             [name for name in sorted(names) if (await self._ask(CLAIM, namespace, name)).for_one_node]
         )
@@ -314,6 +314,11 @@ def references(spec: LLMServiceSpec) -> Iterator[Reference]:
     for index, name in claims_of((spec.pod_template or {}).get("spec")):
         at = f"spec.podTemplate.spec.volumes[{index}]"
         yield Reference(CLAIM, name, at, Reason.MISSING_CLAIM)
+
+
+def claims(spec: LLMServiceSpec) -> frozenset[str]:
+    """Return the claims that a spec names."""
+    return frozenset(reference.name for reference in references(spec) if reference.kind is CLAIM)
 
 
 def _secret(name: str, at: str) -> Reference:

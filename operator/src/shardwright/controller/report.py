@@ -11,7 +11,6 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from shardwright.api.defaults import resolve
 from shardwright.api.names import workload_name
 from shardwright.api.status import Condition, PlanStatus
 from shardwright.cluster.api import Api
@@ -151,7 +150,7 @@ class Reporter:
         return max(0.0, since + PROGRESS_S - now)
 
     def _facts(self, now: Situation, work: Work, outcome: Outcome) -> ServiceFacts:
-        resolved = now.entry.resolved or resolve(now.service.spec)
+        resolved = now.resolved
         proposal, waiting = now.proposal, self._waiting(now)
         core = proposal.core if waiting is None or proposal.waiting is None else proposal.waiting.core
         in_force = work.target is not None
@@ -268,7 +267,7 @@ class Reporter:
             detail=detail,
             cut=cut_by_budget(
                 now.service.spec,
-                now.entry.resolved or resolve(now.service.spec),
+                now.resolved,
                 gpus_per_replica=core.gpus_per_replica,
                 run=now.desired,
             ),

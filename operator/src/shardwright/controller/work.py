@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from shardwright.api.defaults import Resolved, resolve
 from shardwright.api.llmservice import LLMService
 from shardwright.api.names import workload_name
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
@@ -17,7 +18,7 @@ from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Desired
 from shardwright.controller.one_node import in_the_way
-from shardwright.controller.planning import Planning, Proposal, Waiting, revisions_of, wanted_replicas
+from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
 from shardwright.controller.rollout import Old, Progress, live_replicas, retire
 from shardwright.planner.types import Plan
 from shardwright.render.approval import CALIBRATED, PROPOSED
@@ -49,6 +50,11 @@ class Situation:
     def target(self) -> str:
         """Hash of the revision to run."""
         return self.proposal.target
+
+    @property
+    def resolved(self) -> Resolved:
+        """The spec with its defaults."""
+        return self.entry.resolved or resolve(self.service.spec)
 
     def pods_of(self, revision: str) -> list[PodFacts]:
         """Pods of a revision, those being deleted included."""
@@ -149,8 +155,8 @@ def plan_work(now: Situation, planning: Planning) -> Work:
 
 def _record(now: Situation) -> Intent | None:
     """Return what waits, to be had on record: what is approved then is exactly what was proposed."""
-    waiting = now.proposal.waiting or now.proposal.recalculated
-    if not isinstance(waiting, Waiting) or waiting.revision == now.target:
+    waiting = now.proposal.beside
+    if waiting is None or waiting.revision == now.target:
         return None
     known = now.record_of(waiting.revision) or waiting.record
     number = known.number if known is not None else PROPOSED
@@ -242,8 +248,8 @@ def desired_children(
 def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest: str) -> RenderRequest:
     proposal = now.proposal
     target = intent.revision == now.target
-    other = proposal.waiting or proposal.recalculated
-    waiting = other if isinstance(other, Waiting) and other.revision == intent.revision else None
+    other = proposal.beside
+    waiting = other if other is not None and other.revision == intent.revision else None
     if waiting is not None and not target and proposal.waiting is None:
         digest += CALIBRATED
     last_seen = proposal.record if target else waiting.record if waiting else None

@@ -29,6 +29,11 @@ def _what(proposal: ProposalStatus) -> str:
     return f"revision {proposal.revision} ({proposal.summary}: {_shown(proposal.changes)})"
 
 
+def approve_command(namespace: str, name: str, revision: str = "") -> str:
+    """Return the command that puts in force what is proposed; of a `revision`, no other one."""
+    return f"shardwright approve {name} -n {namespace}{revision and ' --revision ' + revision}"
+
+
 def planned_anew(facts: ServiceFacts, found: RecalculatedFacts | None) -> str:
     """Return what becomes of a plan that is not as predicted; without a full stop."""
     if found is None:
@@ -47,7 +52,7 @@ def planned_anew(facts: ServiceFacts, found: RecalculatedFacts | None) -> str:
         when = "this has been measured for an hour without a pause, and there is room"
         return f"{told} until {when} (planPolicy Auto)"
     back = ", since planPolicy Auto goes back to nothing that was in force" if found.automatic else ""
-    command = f"shardwright approve {facts.name} -n {facts.namespace} --revision {proposal.revision}"
+    command = approve_command(facts.namespace, facts.name, proposal.revision)
     return f'{told}{back}. To run it: {command}, or write spec.approvedRevision: "{proposal.revision}"'
 
 
@@ -56,7 +61,7 @@ def sentence(facts: ServiceFacts, waiting: WaitingFacts) -> str:
     proposal = waiting.proposal
     what = _what(proposal)
     line = f'spec.approvedRevision: "{proposal.revision}"'
-    command = f"shardwright approve {facts.name} -n {facts.namespace}"
+    command = approve_command(facts.namespace, facts.name)
     if waiting.manual:
         stays = f"revision {waiting.in_force} stays in force" if waiting.in_force else "nothing runs before"
         return (

@@ -5,7 +5,6 @@ own figures. Never changes the choice: what is tried here (one GPU under a pin, 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from shardwright.api.reasons import AdviceReason, CandidateReason
 from shardwright.catalog.types import FORMATS_INT4
@@ -13,7 +12,7 @@ from shardwright.planner.legality import is_power_of_two
 from shardwright.planner.load import load_of, stated_fields
 from shardwright.planner.mix import mix_note
 from shardwright.planner.performance.rate import Limit
-from shardwright.planner.question import Fit, Question, count
+from shardwright.planner.question import Fit, Question, count, next_smaller
 from shardwright.planner.ranking import Cost
 from shardwright.planner.trial import judge
 from shardwright.planner.types import Advice, Candidate, LoadKind, MixPart, Parallelism, Speed
@@ -93,14 +92,7 @@ def _one_would_do(question: Question, winner: Fit, cost: Cost) -> str:
 
 def _kv_decides(question: Question, winner: Fit, candidates: Sequence[Candidate]) -> str:
     """Say that the next smaller arrangement holds the weights, and not the KV cache."""
-    smaller = [
-        c
-        for c in candidates
-        if (c.product, c.model_id) == (winner.offer.product.label, winner.model.model_id)
-        and c.parallelism.gpus < winner.gpus
-        and c.estimate is not None
-    ]
-    nearest = max(smaller, key=lambda c: (c.parallelism.gpus, -c.parallelism.pipeline), default=None)
+    nearest = next_smaller(winner, candidates)
     if nearest is None or nearest.reason is not CandidateReason.KV_TOO_SMALL:
         return ""
     asked = question.resolved.max_context_tokens is not None
@@ -170,8 +162,7 @@ def _whole_node(question: Question, winner: Fit, cost: Cost, fits: Sequence[Fit]
         return told
     return (
         f"{told}; {half.name} would do with {half.gpus} of them, {count(half.replicas, 'replica')} for "
-        f"{cost.text(replace(half, replicas=1)) if half.replicas == 1 else cost.text(half)} instead of "
-        f"{cost.text(winner)}"
+        f"{cost.text(half)} instead of {cost.text(winner)}"
     )
 
 

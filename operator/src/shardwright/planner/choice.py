@@ -19,7 +19,7 @@ from shardwright.planner.legality import format_note, quantizes_at_load
 from shardwright.planner.load import load_of
 from shardwright.planner.mix import cheaper_mix
 from shardwright.planner.offers import offers
-from shardwright.planner.question import Fit, Question, count, eligible
+from shardwright.planner.question import Fit, Question, count, eligible, next_smaller
 from shardwright.planner.ranking import Cost, cost_of, winner_of
 from shardwright.planner.refusal import bad_request, empty_pool, nothing_fits
 from shardwright.planner.resources import shm_bytes
@@ -116,17 +116,9 @@ def _binding(winner: Fit, candidates: Sequence[Candidate]) -> str:
     """Say what decided: why the next smaller arrangement on the same GPU did not do."""
     if winner.gpus == 1:
         return f"one {winner.offer.product.short_name} holds the weights and the KV cache that the work needs"
-    smaller = [
-        c
-        for c in candidates
-        if c.product == winner.offer.product.label
-        and c.model_id == winner.model.model_id
-        and c.parallelism.gpus < winner.gpus
-        and c.estimate is not None
-    ]
-    if not smaller:
+    nearest = next_smaller(winner, candidates)
+    if nearest is None:
         return f"parallelism is pinned to {winner.parallelism}"
-    nearest = max(smaller, key=lambda c: (c.parallelism.gpus, -c.parallelism.pipeline))
     return f"{nearest.parallelism}: {nearest.message}"
 
 

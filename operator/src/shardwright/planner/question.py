@@ -3,7 +3,7 @@
 Decides the vocabulary of trials. Never tries anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardwright.api.defaults import Resolved
@@ -203,6 +203,21 @@ def failure(  # noqa: PLR0917 -- an arrangement and why it lost
         reason=reason,
         message=message,
     )
+
+
+def next_smaller(fit: Fit, candidates: Iterable[Candidate]) -> Candidate | None:
+    """Return the largest arrangement of the same checkpoint and product with fewer GPUs, None without one.
+
+    Only such as got so far that their memory was estimated.
+    """
+    smaller = [
+        c
+        for c in candidates
+        if (c.product, c.model_id) == (fit.offer.product.label, fit.model.model_id)
+        and c.parallelism.gpus < fit.gpus
+        and c.estimate is not None
+    ]
+    return max(smaller, key=lambda c: (c.parallelism.gpus, -c.parallelism.pipeline), default=None)
 
 
 def eligible(fit: Fit) -> tuple[PoolNode, ...]:

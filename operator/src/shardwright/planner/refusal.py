@@ -226,16 +226,14 @@ def _binding(
     if groups:
         smallest = min(groups, key=lambda c: (c.parallelism.gpus, c.arrangement))
         nearest = f". Closest in one node is {closest.arrangement}: {closest.message}" if closest else ""
-        narrow = _narrow(question, surveys, by_reason.get(CandidateReason.KV_TOO_SMALL, []))
         return (
             Reason.NEEDS_MULTI_NODE,
             f"{smallest.model_id}: {smallest.message}{nearest}{narrow and '.' + narrow}",
         )
     if closest is not None:
-        starved = by_reason.get(CandidateReason.KV_TOO_SMALL, [])
         return Reason.DOES_NOT_FIT, (
             f"closest is {closest.arrangement}: {closest.message}.{_would_fit(question, surveys)}"
-            f"{_narrow(question, surveys, starved)} {_remedies(question, closest)} would help"
+            f"{narrow} {_remedies(question, closest)} would help"
         )
     return _not_tried(question, candidates, by_reason)
 

@@ -124,7 +124,7 @@ def _part(part: MixPart) -> MixPartStatus:
         parallelism=str(part.parallelism),
         kv_cache_dtype=part.kv_cache_dtype,
         replicas=part.replicas,
-        gpus=part.replicas * part.parallelism.gpus,
+        gpus=part.gpus,
         traffic_percent=part.traffic_percent,
         price_per_hour=None if part.price_per_hour is None else decimal(part.price_per_hour),
     )

@@ -137,11 +137,17 @@ def again(
     question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate]
 ) -> Iterator[tuple[Candidate, Candidate | Fit]]:
     """Yield what was tried with what becomes of it under another question."""
+    for candidate, one in _surveyed(surveys, tried):
+        dtype = candidate.kv_cache_dtype
+        yield candidate, judge(question, one.model, one.offer, candidate.parallelism, dtype)
+
+
+def _surveyed(surveys: Sequence[Survey], tried: Sequence[Candidate]) -> Iterator[tuple[Candidate, Survey]]:
+    """Yield what was tried with the survey of its checkpoint and product."""
     for candidate in tried:
         for one in surveys:
             if (one.model.model_id, one.offer.product.label) == (candidate.model_id, candidate.product):
-                dtype = candidate.kv_cache_dtype
-                yield candidate, judge(question, one.model, one.offer, candidate.parallelism, dtype)
+                yield candidate, one
 
 
 def narrow_cache(question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate]) -> Fit | None:
@@ -149,12 +155,11 @@ def narrow_cache(question: Question, surveys: Sequence[Survey], tried: Sequence[
     if "FP8" in question.resolved.kv_cache_dtypes:
         return None
     allowed = replace(question, resolved=replace(question.resolved, kv_cache_dtypes=("Auto", "FP8")))
-    fits = []
-    for candidate in tried:
-        for one in surveys:
-            same = (one.model.model_id, one.offer.product.label) == (candidate.model_id, candidate.product)
-            if same and "fp8" in dtypes(allowed, one.offer):
-                fits.append(judge(allowed, one.model, one.offer, candidate.parallelism, "fp8"))
+    fits = [
+        judge(allowed, one.model, one.offer, candidate.parallelism, "fp8")
+        for candidate, one in _surveyed(surveys, tried)
+        if "fp8" in dtypes(allowed, one.offer)
+    ]
     whole = [fit for fit in fits if isinstance(fit, Fit) and not fit.clamped]
     return min(whole, key=lambda f: (f.step, f.gpus * f.replicas, f.offer.product.label), default=None)
 

@@ -292,6 +292,11 @@ class MixPart:
     """Share of the traffic, as much as its replicas can take."""
     price_per_hour: float | None
 
+    @property
+    def gpus(self) -> int:
+        """GPUs of its replicas."""
+        return self.replicas * self.parallelism.gpus
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

@@ -8,7 +8,7 @@ A revision's number says whether it was ever in force: the operator records what
 revision in force by giving it a number above all others.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -24,6 +24,11 @@ PROPOSED: Final = 0
 CALIBRATED: Final = "+calibration"
 """End of the digest that goes on record with what calibration alone proposes: its spec leads to it only once
 it is approved or was in force."""
+
+
+def led_to(proposal: Mapping[str, object]) -> str:
+    """Return the revision of a status' proposal that its spec leads to; what calibration proposes is none."""
+    return "" if proposal.get("cause") == "Calibration" else str(proposal.get("revision", ""))
 
 
 class Record(Protocol):

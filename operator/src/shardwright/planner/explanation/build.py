@@ -275,7 +275,7 @@ def _mix(plan: Plan) -> doc.Mix | None:
             parallelism=str(part.parallelism),
             kv_cache_dtype=part.kv_cache_dtype,
             replicas=part.replicas,
-            gpus=part.replicas * part.parallelism.gpus,
+            gpus=part.gpus,
             traffic_percent=part.traffic_percent,
             price_per_hour=None if part.price_per_hour is None else rounded.two(part.price_per_hour),
         )
