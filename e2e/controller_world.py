@@ -105,16 +105,15 @@ class World:
         return {c["type"]: c for c in status.get("conditions", [])}
 
     def is_(self, name: str, kind: str, status: str, reason: str | None = None) -> bool:
+        return self._condition(name, kind, status, reason) is not None
+
+    def _condition(self, name: str, kind: str, status: str, reason: str | None) -> Json | None:
         found = self.conditions(name).get(kind, {})
-        return found.get("status") == status and reason in {None, found.get("reason")}
+        return found if found.get("status") == status and reason in {None, found.get("reason")} else None
 
     def until(self, name: str, kind: str, status: str, reason: str | None = None) -> Json:
-        def probe() -> Json:
-            found = self.conditions(name).get(kind, {})
-            return found if found.get("status") == status and reason in {None, found.get("reason")} else None
-
         try:
-            return wait_until(probe, f"{name} {kind}={status}")
+            return wait_until(lambda: self._condition(name, kind, status, reason), f"{name} {kind}={status}")
         except TimeoutError as late:
             raise AssertionError(f"{late}\n{self.conditions(name)}\n{self.operator.tail()}") from late
 

@@ -28,7 +28,7 @@ CHART = ROOT / "charts" / "shardwright"
 CRDS = ROOT / "crds"
 NAMESPACE = "shardwright-system"
 _RBAC_KINDS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-_LISTENING = re.compile(rb"listening port=([0-9]+) ")
+LISTENING = re.compile(rb"listening port=([0-9]+) ")
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -93,7 +93,7 @@ class OperatorProcess:
         if not self._port and self._process is not None:
             with self.log.open("rb") as log:
                 log.seek(self._log_start)
-                if found := _LISTENING.search(log.read()):
+                if found := LISTENING.search(log.read()):
                     self._port = int(found[1])
         return self._port
 

@@ -6,7 +6,6 @@ capabilities, with a read-only root in a mount namespace of its own.
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.waiting import PATIENCE_S, wait_until
-from operator_process import NAMESPACE, OperatorProcess, render_chart
+from operator_process import LISTENING, NAMESPACE, OperatorProcess, render_chart
 
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", "/proc")
@@ -218,11 +217,11 @@ def test_it_runs_as_the_chart_runs_it(
 
     def ready() -> bool:
         assert process.poll() is None, log.read_text()
-        listening = re.search(r"listening port=([0-9]+) ", log.read_text())
+        listening = LISTENING.search(log.read_bytes())
         if listening is None:
             return False
         try:
-            with opener.open(f"http://127.0.0.1:{listening[1]}/readyz", timeout=PATIENCE_S) as response:
+            with opener.open(f"http://127.0.0.1:{int(listening[1])}/readyz", timeout=PATIENCE_S) as response:
                 return bool(response.status == 200)
         except urllib.error.HTTPError as error:
             error.close()  # 503: it starts

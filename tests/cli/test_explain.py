@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cli.test_plan import LARGE
-from planner.plan_support import H100, LLAMA_70B, explained, request, shapes
+from planner.plan_support import H100, LLAMA_70B, explained, on_record, request, shapes
 from shardwright.api.parse import parse_service
 from shardwright.cli import explain
 from shardwright.cli.main import main
@@ -21,7 +21,6 @@ from shardwright.planner.explanation.recorded import recorded
 from shardwright.planner.explanation.text import whole_text
 from shardwright.planner.question import count
 from shardwright.planner.report import plan_status
-from shardwright.render.revision import revision_data
 from topology.cluster_objects import L40S, node, pod
 
 BUSY = LARGE + "  workload: {requestsPerMinute: 360}\n  slo: {ttft: {percentile: 95, milliseconds: 1500}}\n"
@@ -129,15 +128,7 @@ def live(**status):
     decision = plan(asked)
     report = plan_status(decision, "0123abcd").model_dump(mode="json", by_alias=True, exclude_none=True)
     raw["status"] = {"observedGeneration": 1, "plan": report, "replicas": 1, "readyReplicas": 0} | status
-    data = revision_data(
-        decision,
-        revision_hash="0123abcd",
-        digest="d",
-        template={},
-        progress_deadline_s=1,
-        startup_s=1,
-        pod_monitor=False,
-    )
+    data = on_record(decision)
     revision = {"metadata": {"name": "chat-0123abcd"}, "data": json.loads(json.dumps(data))}
     return raw, revision, decision, spec
 

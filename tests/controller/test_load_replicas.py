@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from planner.plan_support import H100, LLAMA_8B, decide, shapes
+from planner.plan_support import H100, LLAMA_8B, decide, on_record, shapes
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.planner.load import replicas_of
 from shardwright.planner.types import Plan
-from shardwright.render.revision import read_revision, revision_data
+from shardwright.render.revision import read_revision
 
 SLO = {"ttft": {"percentile": 95, "milliseconds": 1000}, "tpot": {"percentile": 95, "milliseconds": 50}}
 
@@ -26,11 +26,7 @@ def made(**blocks):
 
 
 def stored(plan):
-    data = revision_data(
-        plan, revision_hash="abcd1234", digest="d", template={}, progress_deadline_s=1, startup_s=1,
-        pod_monitor=False,
-    )  # fmt: skip
-    return json.loads(json.dumps(data))
+    return json.loads(json.dumps(on_record(plan, "abcd1234")))
 
 
 def older(data):

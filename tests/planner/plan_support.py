@@ -11,6 +11,7 @@ from shardwright.planner.explanation.build import case_of, explain
 from shardwright.planner.explanation.document import Service
 from shardwright.planner.explanation.text import short_text, whole_text
 from shardwright.planner.types import ModelChoice, NoPlan, PlanRequest
+from shardwright.render.revision import revision_data
 from shardwright.topology.pool import pool_of_shapes
 from wording import small_after_a_stop
 
@@ -85,3 +86,11 @@ def written(decision, placement=None, *, short=False):
 def reasons(decision):
     """Candidate reasons by arrangement without the model's name."""
     return {f"{c.product} {c.parallelism}": c.reason.value for c in decision.candidates}
+
+
+def on_record(plan, revision_hash="0123abcd"):
+    """The data of a ControllerRevision that holds a plan, with nothing beside it."""
+    return revision_data(
+        plan, revision_hash=revision_hash, digest="d", template={}, progress_deadline_s=1, startup_s=1,
+        pod_monitor=False,
+    )  # fmt: skip

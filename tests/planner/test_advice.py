@@ -15,6 +15,7 @@ from planner.plan_support import (
     LLAMA_70B_FP8,
     decide,
     explained,
+    on_record,
     request,
     shapes,
     written,
@@ -27,7 +28,7 @@ from shardwright.planner.performance.rate import Replica, Targets
 from shardwright.planner.replica import planned_request
 from shardwright.planner.report import plan_status
 from shardwright.planner.types import NoPlan, Plan
-from shardwright.render.revision import read_revision, revision_data
+from shardwright.render.revision import read_revision
 
 NODE = ((H100, 8),)
 MIXED = ((L40S, 4, 4), (H100, 8))
@@ -126,16 +127,7 @@ def test_it_is_in_notes_status_explanation_and_record(kind):
     assert set(dict(told).values()) <= set(found.notes)
     status = plan_status(found, "0123abcd")
     assert [(a.reason, a.message) for a in status.advice] == told
-    data = revision_data(
-        found,
-        revision_hash="0123abcd",
-        digest="d",
-        template={},
-        progress_deadline_s=1,
-        startup_s=1,
-        pod_monitor=False,
-    )
-    assert read_revision(data).report.advice == status.advice
+    assert read_revision(on_record(found)).report.advice == status.advice
     asked = request(model, shapes((H100, 8)))
     document = explained(asked, found)
     assert [(a.reason, a.message) for a in document.advice] == told

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.plan_support import A6000, H100, L40S, LLAMA_8B, LLAMA_70B_FP8, request, shapes
+from planner.plan_support import A6000, H100, L40S, LLAMA_8B, LLAMA_70B_FP8, on_record, request, shapes
 from planner.test_calibration import ENGINE, as_predicted, figure
 from shardwright.planner.calibration import Figure, compare
 from shardwright.planner.choice import plan
@@ -15,7 +15,7 @@ from shardwright.planner.performance.predict import predict
 from shardwright.planner.performance.rate import Targets, highest_rate
 from shardwright.planner.performance.types import PerformanceRequest
 from shardwright.planner.types import Correction, EngineLimits, MemoryRequest, Parallelism, Plan
-from shardwright.render.revision import read_revision, revision_data
+from shardwright.render.revision import read_revision
 
 SLO = {"ttft": {"percentile": 95, "milliseconds": 1500}, "tpot": {"percentile": 95, "milliseconds": 40}}
 BASE = request(LLAMA_8B, shapes((A6000, 8), (L40S, 8)), slo=SLO, workload={"requestsPerMinute": 300})
@@ -101,10 +101,7 @@ def test_a_plan_says_and_keeps_what_it_counts_with():
     found = plan(corrected(BASE, ttft=1.2, memory=1.1))
     assert found.correction == Correction(ttft=1.2, memory=1.1, requests=100)
     assert [n for n in found.notes if "TTFT x1.20, memory beside the KV cache x1.10" in n]
-    data = revision_data(
-        found, revision_hash="abcd1234", digest="d", template={}, progress_deadline_s=1, startup_s=1, pod_monitor=False
-    )  # fmt: skip
-    assert read_revision(data).plan.correction == found.correction
+    assert read_revision(on_record(found)).plan.correction == found.correction
 
 
 @pytest.mark.parametrize("times", [0.7, 1.4])

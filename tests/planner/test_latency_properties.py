@@ -67,10 +67,7 @@ def test_more_load_never_costs_less(mix, world, edge, times):
 @OFTEN
 @given(worlds=growths(roomy=True), edge=edges)
 def test_a_larger_pool_or_budget_never_costs_more(mix, worlds, edge):
-    small, large = worlds
-    stated = edge.of(small).spec
-    blocks = {name: stated[name] for name in ("workload", "slo") if name in stated}
-    never_costs_more(mix, small.stating(**blocks), large.stating(**blocks))
+    never_costs_more(mix, *edge.of_both(*worlds))
 
 
 @settings(OFTEN, max_examples=200)

@@ -96,11 +96,7 @@ def test_no_order_of_the_inputs_changes_the_answer(mix, world, edge, rng):
 @OFTEN
 @given(worlds=growths(), edge=edges, loaded=st.booleans())
 def test_adding_nodes_never_makes_a_fitting_service_unfit(mix, worlds, edge, loaded):
-    small, large = worlds
-    if loaded:
-        stated = edge.of(small).spec
-        blocks = {name: stated[name] for name in ("workload", "slo") if name in stated}
-        small, large = small.stating(**blocks), large.stating(**blocks)
+    small, large = edge.of_both(*worlds) if loaded else worlds
     before = plan(small.asked())
     if not isinstance(before, Plan):
         mix.idles()

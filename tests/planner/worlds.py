@@ -180,6 +180,12 @@ class Edge:
             },
         )
 
+    def of_both(self, small, large):
+        """Both worlds with those of the small one."""
+        stated = self.of(small).spec
+        blocks = {name: stated[name] for name in ("workload", "slo") if name in stated}
+        return small.stating(**blocks), large.stating(**blocks)
+
 
 def random_nodes(rng, kind, *, roomy=False):
     """Nodes on which models of a kind run, and others: alike, smaller ones of the same product, any."""
