@@ -2,8 +2,8 @@
 
 from hypothesis import HealthCheck, given, settings
 
-from planner.plan_support import products
-from planner.worlds import cases
+from planner.plan_support import A6000, H100, H200, products
+from planner.worlds import GPT_OSS, ROOMY, ask, cases, nodes_of
 from shardwright.planner.choice import plan
 from shardwright.planner.question import UNVALIDATED_GAIN
 from shardwright.planner.types import Plan
@@ -68,3 +68,17 @@ def test_the_pruned_search_decides_as_the_whole_one_and_nothing_dominates(mix, c
     by_price = case.spec["slo"].get("optimizeFor") != "Latency" and case.spec["workload"].keys() & LOADS
     if by_price and "availability" not in case.spec:
         nothing_dominates(whole)
+
+
+def test_what_the_pool_holds_too_few_of_is_told_by_that_whatever_beats_it_on_its_own_product():
+    """H200 TP2 costs no more than the plan and is the smaller failure domain, but there is room for one of its two."""
+    shapes = [(A6000, 8, 0, ROOMY, "580"), (H100, 4, 0, ROOMY, "580"), (H200, 2, 0, ROOMY, "580")]
+    spec = {
+        "pool": {"maxGPUs": 14, "interconnect": {"policy": "Any"}},
+        "workload": {"requestsPerMinute": 822},
+        "slo": {"tpot": {"percentile": 50, "milliseconds": 5}},
+    }
+    decision = plan(ask(GPT_OSS, nodes_of(shapes), spec))
+    nothing_dominates(decision)
+    short = [c for c in decision.candidates if c.product == H200 and c.replicas * c.parallelism.gpus > 2]
+    assert {c.reason.value for c in short} == {"PoolTooSmall"}

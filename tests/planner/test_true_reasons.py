@@ -297,7 +297,8 @@ def ranked(case):
             if best.same == ours.same
             else winner([f for f in found.values() if f.same == ours.same], case.stated)
         )
-        reason, words = verdict(ours, best if ours is own else own, case.stated)
+        against_best = ours is own or (case.stated.loaded and ours.share < best.share)
+        reason, words = verdict(ours, best if against_best else own, case.stated)
         wanted = re.escape(words).replace(re.escape("(|)"), r"\(.+\)")
         assert candidate.reason.value == reason, (candidate.message, words)
         assert re.fullmatch(wanted, candidate.message), (candidate.message, words)

@@ -29,8 +29,15 @@ def told(fits: Sequence[Fit], best: Fit, winner: Fit, cost: Cost) -> list[Candid
         if fit is winner:
             lines.append(chosen(fit, cost))
         else:
-            lines.append(lost(fit, winner if fit is best else best, cost))
+            # What the pool holds too little of did not reach the comparison on its own product.
+            first = fit is best or _held_less(fit, winner, cost)
+            lines.append(lost(fit, winner if first else best, cost))
     return lines
+
+
+def _held_less(fit: Fit, other: Fit, cost: Cost) -> bool:
+    """Whether the pool holds a smaller share of the replicas that the load takes."""
+    return cost.loaded and held_share(fit) < held_share(other)
 
 
 def _preference(fit: Fit) -> tuple[object, ...]:
@@ -105,7 +112,7 @@ def _unpredicted(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | Non
 
 def _not_held(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
     """Say that the pool does not hold its replicas, or too few of them when a node is lost."""
-    if cost.loaded and held_share(fit) < held_share(other):
+    if _held_less(fit, other, cost):
         theirs = "all" if other.room >= other.replicas else f"{other.room} of {other.replicas}"
         message = (
             f"it fits, but the load takes {count(fit.replicas, 'replica')} of it and the pool's nodes hold "
