@@ -109,7 +109,9 @@ def headroom_after(headroom: float, share: float, allowed: float, may_rise: bool
     """Return the headroom after a tick: an integral with bounded memory.
 
     It rises with the misses above those allowed, but not while replicas start (they are the answer to the
-    misses that are seen) nor at the maximum (nothing would follow); it falls as soon as misses are few.
+    misses that are seen), at the maximum (nothing would follow), or while more requests than may miss are
+    infeasible (the percentile is out of reach, so nothing is bought for it); it falls as soon as misses are
+    few.
     """
     excess = share - allowed
     if excess > 0:

@@ -57,7 +57,8 @@ def tick(state: State, signals: FleetSignals, plan: ScalingPlan, now: float) -> 
     demands = demand.remembered(state, signals, served, clock)
     size = signals.ready + signals.starting + signals.unschedulable
     share = feedback.miss_share(state.samples, served, clock)
-    may_rise = not signals.starting and size < plan.most
+    infeasible = feedback.infeasible_share(state.samples)
+    may_rise = not signals.starting and size < plan.most and infeasible <= plan.allowed_share
     if feedback.sample_of(signals, clock) is not None:
         headroom = feedback.headroom_after(state.headroom, share, plan.allowed_share, may_rise)
         state = replace(state, headroom=headroom)
@@ -69,7 +70,7 @@ def tick(state: State, signals: FleetSignals, plan: ScalingPlan, now: float) -> 
         slowness=state.slowness,
         rate_per_replica_per_s=served.rate_per_s,
         miss_share=share,
-        infeasible_share=feedback.infeasible_share(state.samples),
+        infeasible_share=infeasible,
     )
     wanted = _wanted(inputs)
     state = replace(state, demands=demands, wanted=_window(state, signals, plan, wanted, size))

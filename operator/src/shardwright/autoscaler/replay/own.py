@@ -1,6 +1,6 @@
 """The autoscaler itself as a policy of a replay: the same `tick` that the live loop drives."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardwright.autoscaler.law import longest_prompt_tokens, tick
 from shardwright.autoscaler.replay.fleet import Snapshot
@@ -51,4 +51,17 @@ class Own:
     def decide(self, seen: Snapshot) -> int:
         """Tick once."""
         self.state, desired, self.decision = tick(self.state, signals_of(seen), self.plan, seen.now_s)
+        return desired
+
+
+class FeedForward(Own):
+    """The autoscaler without what misses teach it: the model's demand, floor and spare alone."""
+
+    def __init__(self, plan: ScalingPlan) -> None:
+        super().__init__(plan, name="feed-forward")
+
+    def decide(self, seen: Snapshot) -> int:
+        """Tick once, and forget the headroom."""
+        desired = super().decide(seen)
+        self.state = replace(self.state, headroom=1.0)
         return desired

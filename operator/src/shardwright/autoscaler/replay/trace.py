@@ -3,6 +3,7 @@
 Decides nothing about fleets. Reads no file.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -60,9 +61,6 @@ def overlaid(trace: Trace, copies: int, seed: int) -> Trace:
 
 def part(trace: Trace, start_s: float, stop_s: float) -> Trace:
     """Return the requests between two times, the first of which becomes zero."""
-    rows = [
-        (at - start_s, into, out)
-        for at, into, out in zip(trace.arrival_s, trace.input_tokens, trace.output_tokens, strict=True)
-        if start_s <= at < stop_s
-    ]
-    return Trace([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows])
+    low, high = bisect_left(trace.arrival_s, start_s), bisect_left(trace.arrival_s, stop_s)
+    arrivals = [at - start_s for at in trace.arrival_s[low:high]]
+    return Trace(arrivals, trace.input_tokens[low:high], trace.output_tokens[low:high])
