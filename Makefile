@@ -9,7 +9,7 @@ export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
 .PHONY: help deps browser binaries cluster cluster-down demo test test-unit test-cluster fuzz lint generate check-generated \
-        bench-scale bench-plan accuracy accuracy-memory fit aic second-opinion lock clean
+        bench-scale bench-plan bench-autoscaler bench-autoscaler-quick accuracy accuracy-memory fit aic second-opinion lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -64,6 +64,12 @@ bench-scale: $(STAMP)  ## 1000 services on the real API server, as JSON
 
 bench-plan: $(STAMP)  ## one decision over 5 products and 128 GPUs, and memory over 10,000, as JSON; fails above its bars
 	@$(BIN)/python benchmarks/bench_plan.py
+
+bench-autoscaler: $(STAMP)  ## our autoscaler, its rivals and the clairvoyant on three traces; fails when a bar is missed
+	@$(BIN)/python benchmarks/bench_autoscaler.py
+
+bench-autoscaler-quick: $(STAMP)  ## the same on the chat trace and two hours of the mixed day, for CI
+	@$(BIN)/python benchmarks/bench_autoscaler.py --quick
 
 accuracy-memory: $(STAMP)  ## memory model against measured vLLM starts
 	@$(BIN)/python benchmarks/memory_accuracy.py

@@ -18,6 +18,14 @@ from shardwright.api.reasons import (
     ConditionType,
     Reason,
 )
+from shardwright.api.scaling_reasons import (
+    INFEASIBLE_SENTENCES,
+    RULE_SENTENCES,
+    VETO_SENTENCES,
+    InfeasibleTerm,
+    ScalingRule,
+    ScalingVeto,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = [
@@ -26,6 +34,9 @@ TABLES = [
     (CalibrationReason, CALIBRATION_SENTENCES),
     (AdviceReason, ADVICE_SENTENCES),
     (ConditionType, CONDITION_SENTENCES),
+    (ScalingRule, RULE_SENTENCES),
+    (ScalingVeto, VETO_SENTENCES),
+    (InfeasibleTerm, INFEASIBLE_SENTENCES),
 ]
 
 
@@ -48,6 +59,9 @@ def test_fields_that_sentences_name_exist():
         *CANDIDATE_SENTENCES.values(),
         *CALIBRATION_SENTENCES.values(),
         *ADVICE_SENTENCES.values(),
+        *RULE_SENTENCES.values(),
+        *VETO_SENTENCES.values(),
+        *INFEASIBLE_SENTENCES.values(),
     ):
         for path in re.findall(
             r"\b(?:spec|model|pool|workload|scaling|engine|interconnect)\.[a-zA-Z.]+\b", sentence

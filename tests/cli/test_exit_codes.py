@@ -1,5 +1,6 @@
 """Every command ends with the codes of docs/commands.md and with no others, and bad usage is 2 everywhere."""
 
+import json
 import re
 import signal
 import socket
@@ -29,6 +30,7 @@ GOOD = {
     "estimate": ["--model=Qwen/Qwen3-8B", "--gpu=H100"],
     "plan": ["-f", "SERVICE", H100],
     "explain": ["-f", "SERVICE", H100],
+    "simulate": ["--trace", "TRACE", "--replica-model", "REPLICA", "--ttft-ms=2000", "--tpot-ms=150"],
     "diff": ["SERVICE", "SERVICE", H100],
     "approve": ["chat", "-n", "team-a", "--revision", B],
     "rollback": ["chat", "-n", "team-a", "--list"],
@@ -46,6 +48,12 @@ OTHERS = {
     ("approve", 1): ["chat", "-n", "team-a", "--clear"],
     ("rollback", 1): ["chat", "-n", "team-a", "--to", A],
 }
+TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{n},900,40\n" for n in range(1200))
+REPLICA = {
+    "stepMs": 36, "perSequenceMs": 0.3, "perKvTokenUs": 0.55, "perPrefillTokenMs": 0.16, "kvTokens": 90_000,
+    "tokenBudget": 2048, "seats": 256, "coldStartSeconds": 120,
+}  # fmt: skip
+SIMULATE = ["simulate", "--trace", "TRACE", "--replica-model", "REPLICA"]
 POOL = [
     [], ["--gpu=nonsense"], ["--gpu=H100:0"], ["--gpu=H100:8x²"], ["--gpu=H100", "--gpu="], ["--gpu=X1:8"], ["--nodes=/does/not/exist"],
     ["--nodes", "SERVICE"], ["--nodes", "FULL", H100], ["--cluster", H100], [H100, "--no-such-option"], [H100, "-o", "xml"],
@@ -57,6 +65,10 @@ BAD = [
         ["plan", "-f", "SERVICE"], ["explain", "-f", "SERVICE"], ["diff", "SERVICE", "OTHER"], ["diff", "/dev/null", "SERVICE"],
         ["diff", "SERVICE", "REFUSED"])),
     ["plan"], ["plan", "-f", "/does/not/exist", H100], ["plan", "-f", "REFUSED", H100],
+    ["simulate"], SIMULATE, [*SIMULATE, "--ttft-ms=1"], [*SIMULATE, "-f", "/does/not/exist"], [*SIMULATE, "-f", "SERVICE", "--policy=best"],
+    *([*SIMULATE, "-f", "SERVICE", *words] for words in (["--trace", "ODD"], ["--trace", "SERVICE"], ["--trace=/does/not/exist"],
+        ["--replica-model", "TRACE"], ["--replica-model", "SERVICE"], ["--trace-scale=0"], ["--percentile=101"],
+        ["--min-replicas=9", "--max-replicas=3"], ["--policy=fixed:-1"])),
     ["explain"], ["explain", "chat", "-f", "SERVICE", H100], ["explain", "chat", H100], ["explain", "-f", "REFUSED", H100],
     ["diff"], ["diff", "SERVICE", H100], ["diff", "-", "-", H100], ["diff", "SERVICE", "/does/not/exist", H100],
     ["diff", "-f", "SERVICE", "OTHER", H100],
@@ -80,9 +92,12 @@ def run(tmp_path, capsys, cluster):  # noqa: F811 -- the fixture
         "OTHER": service(engine={"args": ["--seed=1"]}),
         "REFUSED": service(model={"id": "team/unknown"}),
         "FULL": full,
+        "TRACE": TRACE,
+        "REPLICA": json.dumps(REPLICA),
+        "ODD": "arrival_s,input_tokens,output_tokens\n1,none,3\n",
     }
     for name, content in files.items():
-        (tmp_path / name).write_text(yaml.safe_dump(content))
+        (tmp_path / name).write_text(content if isinstance(content, str) else yaml.safe_dump(content))
 
     def call(*words):
         code = main([str(tmp_path / word) if word in files else word for word in words])

@@ -20,6 +20,7 @@ from shardwright.api.reasons import (
     CONDITION_SENTENCES,
     REASON_SENTENCES,
 )
+from shardwright.api.scaling_reasons import INFEASIBLE_SENTENCES, RULE_SENTENCES, VETO_SENTENCES
 from shardwright.api.status import LLMServiceStatus
 from shardwright.api.support import unimplemented_fields
 
@@ -89,6 +90,12 @@ def reasons_reference() -> str:
         _table(("reason", "what it means, and what to do next"), ADVICE_SENTENCES),
         "## Reasons of figures in `status.calibration.figures`",
         _table(("reason", "what it means, and what to do next"), CALIBRATION_SENTENCES),
+        "## Rules that set a size",
+        _table(("rule", "what it means, and what to do next"), RULE_SENTENCES),
+        "## Vetoes of a smaller size",
+        _table(("veto", "what it means"), VETO_SENTENCES),
+        "## What no number of replicas mends",
+        _table(("term", "what it means, and what to do next"), INFEASIBLE_SENTENCES),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "estimate": "will this model start on this GPU, and with how much KV cache?",
     "plan": "the operator's own decision for an LLMService, offline or against a cluster",
     "explain": "why the decision is what it is: text, JSON or a page with pictures",
+    "simulate": "what the autoscaler would do with a log of requests",
     "diff": "what a change does, before it is applied",
     "approve": "put a plan in force that waits",
     "rollback": "put an earlier revision in force again",

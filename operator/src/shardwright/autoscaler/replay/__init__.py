@@ -1,0 +1,1 @@
+"""A fleet of replicas replayed against a trace, under any scaling policy. Pure."""

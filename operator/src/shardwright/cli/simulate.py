@@ -1,0 +1,246 @@
+"""`shardwright simulate` replays a trace of requests under the autoscaler, or another rule.
+
+Decides what a file of requests, a replica model and a spec mean for a replay, and how figures are printed.
+The replay and the rules are `autoscaler`'s. Exit code: 0 replayed, 2 bad input.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from io import StringIO
+from math import ceil, isfinite
+from pathlib import Path
+from typing import Final
+
+from shardwright.api.defaults import resolve
+from shardwright.autoscaler.replay import rivals
+from shardwright.autoscaler.replay.fleet import Policy, World, replay
+from shardwright.autoscaler.replay.own import Own
+from shardwright.autoscaler.replay.score import Score, score
+from shardwright.autoscaler.replay.trace import Trace, overlaid
+from shardwright.autoscaler.replica import ReplicaModel, capacity
+from shardwright.autoscaler.signals import ScalingPlan
+from shardwright.cli.decide import complain
+from shardwright.cli.files import InputError, name_of, read_text
+from shardwright.cli.plan_input import read_service
+
+REPLAYED, BAD_INPUT = 0, 2
+COLUMNS: Final = ("arrival_s", "input_tokens", "output_tokens")
+KEYS: Final = {
+    "stepMs": ("step_s", 1e-3), "perSequenceMs": ("sequence_s", 1e-3), "perKvTokenUs": ("kv_token_s", 1e-6),
+    "perPrefillTokenMs": ("prefill_token_s", 1e-3), "kvTokens": ("kv_tokens", 1.0),
+    "tokenBudget": ("budget_tokens", 1.0), "seats": ("seats", 1.0),
+}  # fmt: skip
+"""Keys of a replica model, what they are here, and their unit."""
+WHOLE: Final = ("kvTokens", "tokenBudget", "seats")
+COLD_START: Final = "coldStartSeconds"
+POLICIES: Final = (
+    "shardwright", "fixed", "hpa-in-flight", "hpa-kv", "keda-waiting", "llm-d", "knative", "wva", "ray",
+    "dynamo",
+)  # fmt: skip
+PERCENTILE: Final = 95.0
+MOST_REPLICAS: Final = 1000
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command's parser."""
+    parser = subparsers.add_parser(
+        "simulate",
+        help="what the autoscaler would do with a log of requests",
+        description="Replays a trace of requests through a queueing simulator under the autoscaler or "
+        "another rule. Exit code: 0 replayed, 2 bad input.",
+    )
+    parser.add_argument(
+        "-f", "--filename", metavar="FILE", help="an LLMService: its slo, scaling and GPU budget"
+    )
+    parser.add_argument("--trace", required=True, metavar="FILE", help=f"CSV, also .gz: {', '.join(COLUMNS)}")
+    parser.add_argument(
+        "--replica-model", required=True, metavar="FILE", help=f"JSON: {', '.join(KEYS)}, {COLD_START}"
+    )
+    parser.add_argument(
+        "--trace-scale", type=int, default=1, metavar="N", help="N copies laid over each other"
+    )
+    parser.add_argument("--ttft-ms", type=float, metavar="MS", help="instead of the spec's slo.ttft")
+    parser.add_argument("--tpot-ms", type=float, metavar="MS", help="instead of the spec's slo.tpot")
+    parser.add_argument("--percentile", type=float, metavar="P", help="instead of the spec's; 95 without one")
+    parser.add_argument("--min-replicas", type=int, metavar="N")
+    parser.add_argument("--max-replicas", type=int, metavar="N")
+    parser.add_argument("--gpus-per-replica", type=int, default=1, metavar="N")
+    parser.add_argument(
+        "--unscored-seconds", type=float, default=600.0, metavar="S", help="not judged at the start"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of offsets and cold starts")
+    parser.add_argument(
+        "--policy", default="shardwright", metavar="NAME[:VALUE]",
+        help=f"{', '.join(POLICIES)}; VALUE is a target, or replicas of fixed",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, replay, print; return the exit code."""
+    try:
+        model, cold_start_s = _model(args.replica_model)
+        trace = _trace(args.trace, args.trace_scale, args.seed)
+        plan = _plan(args, model, cold_start_s, trace)
+        figures = _figures(args, plan, trace)
+    except InputError as error:
+        complain("simulate", error)
+        return BAD_INPUT
+    print(_told(figures, args.output))
+    return REPLAYED
+
+
+def _figures(args: argparse.Namespace, plan: ScalingPlan, trace: Trace) -> Score:
+    policy = _policy(args.policy, plan)
+    served = capacity(plan.model, plan.input_tokens, plan.output_tokens, plan.tpot_s)
+    rate = len(trace.arrival_s) / max(1.0, trace.end_s)
+    first = ceil(rate / served.rate_per_s / 0.9) if served.rate_per_s else 1
+    if isinstance(policy, rivals.Fixed):
+        first = policy.replicas
+    world = World(
+        model=plan.model,
+        ttft_s=plan.ttft_s,
+        tpot_s=plan.tpot_s,
+        cold_start_s=plan.cold_start_s,
+        min_replicas=plan.min_replicas,
+        max_replicas=plan.most,
+        first_replicas=max(plan.min_replicas, min(plan.most, first)),
+        unscored_s=args.unscored_seconds,
+        seed=args.seed,
+    )
+    return score(replay(trace, world, policy), plan.gpus_per_replica)
+
+
+def _told(figures: Score, output: str) -> str:
+    rows = {
+        "attainment": round(figures.attainment, 4),
+        "gpuHours": round(figures.gpu_hours, 3),
+        "p95TtftMs": round(figures.p95_ttft_ms, 1),
+        "reversals": figures.reversals,
+        "resizes": figures.resizes,
+        "cutRequests": figures.cut_requests,
+    }
+    if output == "json":
+        return json.dumps(rows)
+    return "\n".join(f"{key:<12} {value}" for key, value in rows.items())
+
+
+def _model(path: str) -> tuple[ReplicaModel, float]:
+    where = name_of(path)
+    try:
+        found = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{where}: is not JSON ({error})") from error
+    keys = {*KEYS, COLD_START}
+    if not isinstance(found, dict) or set(found) != keys:
+        raise InputError(f"{where}: must be one object with exactly the keys {', '.join(sorted(keys))}")
+    for key, value in found.items():
+        least = 1 if key in WHOLE else 0
+        number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        if not number or value < least or value > 1e9 or (key in WHOLE and value != int(value)):
+            what = "a whole number from 1" if key in WHOLE else "a number from 0"
+            raise InputError(f"{where}: {key} must be {what} to 1e9, not {value!r}")
+    if not found["stepMs"]:
+        raise InputError(f"{where}: stepMs must be above 0")
+    terms = {
+        name: int(found[key]) if key in WHOLE else found[key] * unit for key, (name, unit) in KEYS.items()
+    }
+    return ReplicaModel(**terms), float(found[COLD_START])
+
+
+def _trace(path: str, copies: int, seed: int) -> Trace:
+    if not 1 <= copies <= 100:
+        raise InputError(f"--trace-scale: must be from 1 to 100, not {copies}")
+    where = name_of(path)
+    rows = csv.DictReader(StringIO(_csv(path)))
+    if rows.fieldnames is None or not set(COLUMNS) <= set(rows.fieldnames):
+        raise InputError(f"{where}: the first line must name the columns {', '.join(COLUMNS)}")
+    found: list[tuple[float, int, int]] = []
+    for number, row in enumerate(rows, 2):
+        try:
+            one = (float(row["arrival_s"]), int(row["input_tokens"]), int(row["output_tokens"]))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{where}, line {number}: is not three numbers") from error
+        if not (0 <= one[0] <= 1e8 and 1 <= one[1] <= 10**8 and 1 <= one[2] <= 10**8):
+            raise InputError(f"{where}, line {number}: times start at 0, and both lengths at 1 token")
+        found.append(one)
+    if not found:
+        raise InputError(f"{where}: has no requests")
+    found.sort()
+    return overlaid(Trace([r[0] for r in found], [r[1] for r in found], [r[2] for r in found]), copies, seed)
+
+
+def _csv(path: str) -> str:
+    if not path.endswith(".gz"):
+        return read_text(path)
+    try:
+        return gzip.decompress(Path(path).read_bytes()).decode()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from error
+
+
+def _plan(args: argparse.Namespace, model: ReplicaModel, cold_start_s: float, trace: Trace) -> ScalingPlan:
+    ttft_ms, tpot_ms, percentile = args.ttft_ms, args.tpot_ms, args.percentile
+    low, high, gpus = args.min_replicas, args.max_replicas, MOST_REPLICAS
+    if args.filename is not None:
+        spec = read_service(args.filename).service.spec
+        resolved = resolve(spec)
+        targets = resolved.targets
+        ttft_ms, tpot_ms = ttft_ms or targets.ttft.milliseconds, tpot_ms or targets.tpot.milliseconds
+        percentile = percentile or float(min(targets.ttft.percentile, targets.tpot.percentile))
+        low = low if low is not None else resolved.scale.min_replicas
+        high = high if high is not None else resolved.scale.max_replicas
+        gpus = spec.pool.max_gpus
+    for option, value in (("--ttft-ms", ttft_ms), ("--tpot-ms", tpot_ms)):
+        if value is None or not (isfinite(value) and value > 0):
+            raise InputError(f"{option}: is needed without -f, and above 0")
+    requests = len(trace.arrival_s)
+    try:
+        return ScalingPlan(
+            model=model,
+            ttft_s=ttft_ms / 1000,
+            tpot_s=tpot_ms / 1000,
+            percentile=percentile or PERCENTILE,
+            input_tokens=sum(trace.input_tokens) / requests,
+            output_tokens=sum(trace.output_tokens) / requests,
+            min_replicas=1 if low is None else max(1, low),
+            max_replicas=min(MOST_REPLICAS, high or MOST_REPLICAS),
+            gpus_per_replica=max(1, args.gpus_per_replica),
+            max_gpus=gpus,
+            cold_start_s=cold_start_s,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _policy(text: str, plan: ScalingPlan) -> Policy:
+    name, _, value = text.partition(":")
+    number = _number(value)
+    rules: dict[str, Callable[[float | None], Policy]] = {
+        "shardwright": lambda _: Own(plan),
+        "llm-d": lambda _: rivals.llmd_default(),
+        "wva": lambda _: rivals.wva_v2(plan.model),
+        "fixed": lambda n: rivals.Fixed(text, replicas=max(1, int(n or plan.min_replicas))),
+        "hpa-in-flight": lambda n: rivals.hpa_in_flight(n or 8),
+        "hpa-kv": lambda n: rivals.hpa_kv(n or 0.6),
+        "keda-waiting": lambda n: rivals.keda_waiting(n or 5),
+        "knative": lambda n: rivals.Kpa(text, period_s=5.0, target=n or 70),
+        "ray": lambda n: rivals.Ray(text, target=n or 2),
+        "dynamo": lambda n: rivals.Dynamo(text, model=plan.model, tpot_s=plan.tpot_s, rho=n or 1.0),
+    }
+    if name not in rules or (value and number is None):
+        raise InputError(
+            f"--policy: must be one of {', '.join(POLICIES)}, with :VALUE above 0 if any, not {text!r}"
+        )
+    return rules[name](number)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) and number > 0 else None

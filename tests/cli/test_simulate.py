@@ -1,0 +1,71 @@
+"""`shardwright simulate` gives the figures of the replay, and takes targets and bounds from service or options."""
+
+import gzip
+import json
+
+import pytest
+import yaml
+
+from cli.test_diff import service
+from cli.test_exit_codes import REPLICA
+from shardwright.cli.main import main
+
+KEYS = {"attainment", "gpuHours", "p95TtftMs", "reversals", "resizes", "cutRequests"}
+
+
+@pytest.fixture
+def simulate(tmp_path, capsys):
+    rows = "".join(f"{n / 4},900,120\n" for n in range(7200))
+    (tmp_path / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    (tmp_path / "trace.csv.gz").write_bytes(gzip.compress((tmp_path / "trace.csv").read_bytes()))
+    (tmp_path / "replica.json").write_text(json.dumps(REPLICA))
+    (tmp_path / "svc.yaml").write_text(yaml.safe_dump(service(scaling={"minReplicas": 3, "maxReplicas": 3})))
+
+    def call(*words, trace="trace.csv"):
+        words = [str(tmp_path / word) if word == "svc.yaml" else word for word in words]
+        files = ["--trace", str(tmp_path / trace), "--replica-model", str(tmp_path / "replica.json")]
+        code = main(["simulate", *files, *words, "-o", "json"])
+        told = capsys.readouterr()
+        assert code == 0, told.err
+        return json.loads(told.out)
+
+    return call
+
+
+def test_it_prints_the_figures_and_the_same_ones_again(simulate):
+    targets = ["--ttft-ms=2000", "--tpot-ms=150"]
+    figures = simulate(*targets)
+    assert set(figures) == KEYS
+    assert figures["attainment"] > 0.95
+    assert simulate(*targets, trace="trace.csv.gz") == figures
+
+
+def test_bounds_and_targets_come_from_the_service_unless_options_say_otherwise(simulate):
+    hours = (7199 / 4 - 600) / 3600
+    assert simulate("-f", "svc.yaml")["gpuHours"] == pytest.approx(3 * hours, abs=0.01)
+    assert simulate("-f", "svc.yaml")["resizes"] == 0
+    wider = simulate("-f", "svc.yaml", "--min-replicas=5", "--max-replicas=5", "--gpus-per-replica=1")
+    assert wider["gpuHours"] == pytest.approx(5 * hours, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "fixed:4",
+        "hpa-in-flight:30",
+        "hpa-kv",
+        "keda-waiting",
+        "llm-d",
+        "knative",
+        "wva",
+        "ray:20",
+        "dynamo:0.5",
+    ],
+)
+def test_every_rival_can_be_named(simulate, policy):
+    assert set(simulate("--ttft-ms=2000", "--tpot-ms=150", "--policy", policy)) == KEYS
+
+
+def test_copies_make_the_load_larger(simulate):
+    targets = ["--ttft-ms=2000", "--tpot-ms=150"]
+    assert simulate(*targets, "--trace-scale=3")["gpuHours"] > 1.8 * simulate(*targets)["gpuHours"]
