@@ -78,7 +78,7 @@ NAMES: Final[Mapping[Signal, tuple[str, ...]]] = MappingProxyType(
         Signal.STARTED: ("process_start_time_seconds",),
     }
 )
-"""Samples of each signal, the newest name first; the ranks of one engine are added up, or averaged (MEANS)."""
+"""Samples of each signal, the newest name first; an engine's ranks are added up, or averaged (MEANS)."""
 BUCKETS: Final[Mapping[Signal, str]] = MappingProxyType(
     {
         Signal.TTFT_WITHIN: "vllm:time_to_first_token_seconds_bucket",
