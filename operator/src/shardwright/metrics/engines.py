@@ -43,7 +43,7 @@ _LINE: Final = re.compile(
 )
 
 
-_NAMES: Final = NAMES | {signal: (name,) for signal, name in BUCKETS.items()}
+_NAMES: Final = {**NAMES, **{signal: (name,) for signal, name in BUCKETS.items()}}
 
 
 class _Rest(NamedTuple):
