@@ -376,8 +376,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "follows the load alone; use a newer engine.version, or write a target that is an edge."
         ),
         Reason.PROMPT_TOO_LONG: (
-            "More prompts than may miss are too long for slo.ttft even on an idle replica, so the size stays; "
-            "raise the target, or plan for longer prompts in spec.workload."
+            "More prompts than may miss are too long for slo.ttft even on an idle replica, so the size "
+            "stays; raise the target, or plan for longer prompts in spec.workload."
         ),
         Reason.STEP_TOO_SLOW: (
             "Even a single request misses slo.tpot, so the size stays; raise the target, or plan again with "

@@ -105,18 +105,18 @@ INFEASIBLE_SENTENCES: Final[Mapping[InfeasibleTerm, str]] = MappingProxyType(
 UNKNOWN_SENTENCES: Final[Mapping[UnknownSignal, str]] = MappingProxyType(
     {
         UnknownSignal.SIGNALS_UNKNOWN: (
-            "Arrivals, queue or KV cache of a ready engine are not known, so the size does not fall; see that "
-            "port http of every pod is scraped, or can be reached by the operator."
+            "Arrivals, queue or KV cache of a ready engine are not known, so the size does not fall; see "
+            "that port http of every pod is scraped, or can be reached by the operator."
         ),
         UnknownSignal.TTFT_NOT_AN_EDGE: (
-            "slo.ttft is no edge of the engines' histogram, so late first tokens are not counted and the size "
-            "follows the load alone; use an engine.version that takes edges (0.32 and later), or write a "
-            "target that is an edge."
+            "slo.ttft is no edge of the engines' histogram, so late first tokens are not counted and the "
+            "size follows the load alone; use a newer engine.version, which takes edges, or write a target "
+            "that is an edge."
         ),
         UnknownSignal.TPOT_NOT_AN_EDGE: (
-            "slo.tpot is no edge of the engines' histogram, so slow requests are not counted and the size "
-            "follows the load alone; use an engine.version that takes edges (0.32 and later), or write a "
-            "target that is an edge."
+            "slo.tpot is no edge of the engines' histogram, so slow requests are not counted and the "
+            "size follows the load alone; use a newer engine.version, which takes edges, or write a target "
+            "that is an edge."
         ),
     }
 )

@@ -149,7 +149,7 @@ def fleet_signals(counts: Counts, spans: Iterable[Span], edges: Edges, interval_
     queue and KV cache are of the pods that report all three; the rest is known only when each of those has
     it.
     """
-    seen = [span for span in spans if _reports(span)]
+    seen = [span for span in spans if reports(span)]
     first = _grown(seen, Signal.TTFT_COUNT, interval_s)
     finished = _grown(seen, Signal.FINISHED, interval_s)
     return FleetSignals(
@@ -180,7 +180,8 @@ def fleet_signals(counts: Counts, spans: Iterable[Span], edges: Edges, interval_
     )
 
 
-def _reports(span: Span) -> bool:
+def reports(span: Span) -> bool:
+    """Whether a pod's arrivals, queue and KV cache are known."""
     before, now = span.before, span.now
     if before is None or not span.fresh or now.at_s <= before.at_s:
         return False

@@ -5,14 +5,13 @@ are told when they have stood for a while, and seldom; and that no figure is tol
 decides a size.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from shardwright.api.scaling_reasons import ScalingRule, UnknownSignal
 from shardwright.api.status import ScalingDecision, ScalingInputs, ScalingStatus
 from shardwright.autoscaler.law import complete
-from shardwright.autoscaler.signals import FleetSignals, ScalingPlan
+from shardwright.autoscaler.signals import FleetSignals
 from shardwright.autoscaler.state import Decision, Inputs
 from shardwright.planner.report import decimal
 from shardwright.planner.signals import Unknown, Why
@@ -36,10 +35,10 @@ class Circumstances(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Circumstances that are there, and since when; and when others were told last. Seconds of any clock."""
+    """Circumstances, since when each is there, and when one was told for itself; seconds of any clock."""
 
-    now: Circumstances = Circumstances()
-    since_s: float = 0.0
+    now: Circumstances = field(default_factory=Circumstances)
+    since_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
     told_s: float = float("-inf")
 
 
@@ -65,34 +64,37 @@ def follow(standing: Standing, seen: Circumstances, now_s: float) -> Standing:
     """Return the circumstances after another tick."""
     if seen == standing.now:
         return standing
-    return Standing(now=seen, since_s=now_s, told_s=standing.told_s)
+    limit, unknown, infeasible = (
+        since if old == new else now_s
+        for old, new, since in zip(standing.now, seen, standing.since_s, strict=True)
+    )
+    return replace(standing, now=seen, since_s=(limit, unknown, infeasible))
 
 
-def is_news(told: ScalingStatus | None, standing: Standing, now_s: float) -> bool:
+def settled(told: ScalingStatus, standing: Standing, now_s: float) -> Circumstances:
+    """Return the circumstances that have stood for a while, each; in place of others what is told."""
+    limit, unknown, infeasible = (now_s - since >= STANDS_S for since in standing.since_s)
+    before, now = told_of(told), standing.now
+    return Circumstances(
+        limit=now.limit if limit else before.limit,
+        unknown=now.unknown if unknown else before.unknown,
+        infeasible=now.infeasible if infeasible else before.infeasible,
+    )
+
+
+def told_at(standing: Standing, now_s: float) -> Standing:
+    """Return circumstances that are told now."""
+    return replace(standing, told_s=now_s)
+
+
+def is_news(told: ScalingStatus, standing: Standing, now_s: float) -> bool:
     """Whether the circumstances are worth a write by themselves."""
-    if told is None or told_of(told) == standing.now:
-        return False
-    return now_s - standing.since_s >= STANDS_S and now_s - standing.told_s >= REST_S
+    return now_s - standing.told_s >= REST_S and settled(told, standing, now_s) != told_of(told)
 
 
 def told_of(told: ScalingStatus) -> Circumstances:
     """Return the circumstances that a status tells."""
     return Circumstances(told.limit or "", tuple(told.unknown or ()), tuple(told.infeasible or ()))
-
-
-def begun(
-    revision: str, desired: int, planned: int, plan: ScalingPlan, before: Sequence[ScalingDecision]
-) -> ScalingStatus:
-    """Return what is told of a size that nothing has changed yet."""
-    return ScalingStatus(
-        mode="Auto",
-        revision=revision,
-        desired_replicas=desired,
-        planned_replicas=planned,
-        min_replicas=plan.min_replicas,
-        max_replicas=plan.most,
-        decisions=list(before) or None,
-    )
 
 
 def with_circumstances(told: ScalingStatus, now: Circumstances) -> ScalingStatus:
@@ -106,18 +108,18 @@ def with_circumstances(told: ScalingStatus, now: Circumstances) -> ScalingStatus
     )
 
 
-def with_decision(told: ScalingStatus, decision: Decision, time: str) -> ScalingStatus:
+def with_decision(told: ScalingStatus, decision: Decision, replicas: int, time: str) -> ScalingStatus:
     """Return a status with another size."""
     change = ScalingDecision(
         time=time,
         from_replicas=told.desired_replicas,
-        replicas=decision.desired,
+        replicas=replicas,
         rule=decision.rule.value,
         vetoes=[veto.value for veto in decision.vetoes] or None,
         inputs=_inputs(decision.inputs),
     )
     kept = [change, *(told.decisions or ())][:MOST_DECISIONS]
-    return told.model_copy(update={"desired_replicas": decision.desired, "decisions": kept})
+    return told.model_copy(update={"desired_replicas": replicas, "decisions": kept})
 
 
 def _inputs(seen: Inputs) -> ScalingInputs:

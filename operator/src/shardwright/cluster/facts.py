@@ -16,7 +16,7 @@ from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
-from shardwright.api.status import CalibrationStatus, Condition
+from shardwright.api.status import CalibrationStatus, Condition, ScalingStatus
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
 from shardwright.cluster.drift import additions, digest, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
@@ -137,6 +137,7 @@ class StatusFacts(NamedTuple):
     """The revision that the spec leads to, when that is not the one in force."""
     conditions: tuple[Condition, ...] = ()
     calibration: CalibrationStatus | None = None
+    scaling: ScalingStatus | None = None
 
     def holds(self, kind: str) -> bool:
         """Whether a condition is True."""
@@ -239,6 +240,7 @@ def status_facts(status: JsonObject) -> StatusFacts:
         proposal_revision=led_to(status.get("proposal") or {}),
         conditions=read_conditions(status),
         calibration=read_calibration(status),
+        scaling=read_scaling(status),
     )
 
 
@@ -260,6 +262,17 @@ def read_calibration(status: JsonObject) -> CalibrationStatus | None:
         return None
     try:
         return CalibrationStatus.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def read_scaling(status: JsonObject) -> ScalingStatus | None:
+    """Read what a status says of the size; None when it says nothing, or nothing that can be read."""
+    raw = status.get("scaling")
+    if not raw:
+        return None
+    try:
+        return ScalingStatus.model_validate(raw)
     except ValidationError:
         return None
 

@@ -233,7 +233,7 @@ class Admission:
         if proposal.core is None:
             return
         children = self.store.children_of(entry.key).values()
-        replicas = wanted_replicas(entry, service, proposal, children)
+        replicas = wanted_replicas(entry, service, proposal, children, self.planning.scaled)
         self.planning.ledger.submit(self.planning.claim_of(entry, service, proposal, replicas))
 
     def _propose(self, entry: ServiceEntry, service: LLMService, case: _Case) -> Proposal:

@@ -7,7 +7,7 @@ condition whose status has changed.
 from dataclasses import dataclass, field
 
 from shardwright.api.problems import Problem
-from shardwright.api.status import CalibrationStatus, Condition, PlanStatus, ProposalStatus
+from shardwright.api.status import CalibrationStatus, Condition, PlanStatus, ProposalStatus, ScalingStatus
 from shardwright.diagnose.budget import BudgetCut
 from shardwright.planner.types import NoPlan, Plan
 
@@ -172,3 +172,5 @@ class ServiceFacts:
     workloads: tuple[WorkloadFacts, ...] = ()
     """All workloads of the service, old revisions included."""
     metrics: MetricsFacts = field(default_factory=MetricsFacts)
+    scaling: ScalingStatus | None = None
+    """How the size came about, as it was last worth telling; None where the planned count holds."""

@@ -22,6 +22,7 @@ def status(facts: ServiceFacts) -> dict[str, object]:
         conditions=list(conditions(facts)),
         plan=for_replicas(facts.plan, facts.desired_replicas) if facts.plan else None,
         calibration=facts.metrics.calibration,
+        scaling=facts.scaling,
         revisions=[_revision(load) for load in _ordered(facts)] or None,
         proposal=_proposal(facts),
         replicas=sum(load.desired for load in facts.workloads),
