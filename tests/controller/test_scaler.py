@@ -12,6 +12,9 @@ import pytest
 from controller.conftest import Operators
 from controller.fake_api import Fake
 from shardwright.api.llmservice import ServiceKey
+from shardwright.autoscaler.law import tick
+from shardwright.autoscaler.state import State
+from shardwright.controller import scaler as scaler_module
 from shardwright.controller.last_reading import LastReading
 from shardwright.controller.parts import clock
 from shardwright.planner.signals import Readings, Signal, reading
@@ -102,7 +105,8 @@ class World:
     def begin(self):
         scaler = self.fake.parts.scaler
         scaler.source = LastReading(self.engines, clock)
-        scaler.now = lambda: EPOCH + timedelta(seconds=clock())
+        scaler.sizes.reads = True
+        scaler.sizes.now = lambda: EPOCH + timedelta(seconds=clock())
         scaler.timestamp = lambda: (EPOCH + timedelta(seconds=clock())).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.tasks = [asyncio.create_task(scaler.run()), asyncio.create_task(self.follow())]
 
@@ -430,3 +434,27 @@ async def test_a_service_that_is_made_anew_has_no_past():
         world.fake.put("chat", **AUTO)
         await asyncio.sleep(60)
         assert world.size == 1
+
+
+async def test_the_same_signals_give_the_same_decisions_live_and_in_replay(monkeypatch):
+    seen = []
+
+    def recorded(state, signals, plan, now):
+        answer = tick(state, signals, plan, now)
+        seen.append((signals, plan, now, answer))
+        return answer
+
+    monkeypatch.setattr(scaler_module, "tick", recorded)
+    async with scaled() as world:
+        for rate in (1.0, 3 * ONE, 5 * ONE, 0.2):
+            world.engines.rate = rate
+            await asyncio.sleep(600)
+        world.engines.failure = "away"
+        await asyncio.sleep(300)
+        world.engines.failure = ""
+        await asyncio.sleep(1800)
+    assert len({answer[1] for *_, answer in seen}) > 3
+    state = State()
+    for signals, plan, now, answer in seen:
+        state, desired, decision = tick(state, signals, plan, now)
+        assert (state, desired, decision) == answer

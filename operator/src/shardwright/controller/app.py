@@ -203,8 +203,8 @@ class Operator:
         calibrator = parts.calibrator
         if calibrator is not None:
             sizes: dict[str, Callable[[], float]] = {
-                "known": lambda: parts.scaler.scaled["known"],
-                "unknown": lambda: parts.scaler.scaled["unknown"],
+                "known": lambda: parts.scaler.sizes.scaled["known"],
+                "unknown": lambda: parts.scaler.sizes.scaled["unknown"],
             }
             self.metrics.gauges(
                 "shardwright_scaled_services",

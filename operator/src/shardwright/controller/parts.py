@@ -27,6 +27,7 @@ from shardwright.controller.reconcile import Reconciler
 from shardwright.controller.references import References
 from shardwright.controller.report import Reporter
 from shardwright.controller.scaler import Scaler
+from shardwright.controller.sizes import Sizes
 from shardwright.metrics.engines import EngineSource
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.login import EngineMetrics
@@ -82,8 +83,9 @@ class Parts:
         recorder = Recorder(api, clock=clock, timestamp=precise_now, instance=instance)
         reporter = Reporter(api, store, planning, recorder, metrics, clock, now)
         reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock)
-        scaler = Scaler(store, planning, queue, metrics, clock, lambda: datetime.now(UTC), now)
-        planning.scaled, reporter.scaling = scaler.wanted, scaler.status_of
+        sizes = Sizes(store, lambda: datetime.now(UTC), reads=options.engine_metrics is not None)
+        planning.scaled, reporter.scaling = sizes.wanted, sizes.status_of
+        scaler = Scaler(sizes, planning, queue, metrics, clock, now)
         parts = cls(api, store, planning, dispatch, queue, reconciler, scaler)
         if options.engine_metrics is not None:
             scaler.source = LastReading(_source(options.engine_metrics, queue), clock)

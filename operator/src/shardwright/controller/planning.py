@@ -331,7 +331,7 @@ class Planning:
 
 
 Scaled = Callable[[ServiceEntry, LLMService, Proposal, int, int], int | None]
-"""The autoscaler's size of a service: see `controller.scaler.Scaler.wanted`."""
+"""The autoscaler's size of a service: see `controller.sizes.Sizes.wanted`."""
 
 
 def unscaled(
