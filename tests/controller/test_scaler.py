@@ -113,7 +113,8 @@ class World:
     async def follow(self):
         while True:
             await asyncio.sleep(1)
-            if self.size != len(self.fake.pods):
+            asked = {f"{name}-{i}" for name, count in self.fake.deployments().items() for i in range(count)}
+            if asked != {name for _, name in self.fake.pods}:
                 self.fake.run_pods("n1")
                 self.fake.end_pods()
 
@@ -315,6 +316,38 @@ async def test_a_larger_stated_load_raises_the_size_and_a_restart_does_not_again
         assert world.size == 1, "the load that is seen decides in the end"
         await world.restart()
         assert await world.sizes(600) == [1]
+
+
+async def test_a_handover_to_a_load_that_is_stated_keeps_the_size():
+    stated = {"workload": {"requestsPerMinute": 900}}
+    async with scaled(scaling={"mode": "External"}, replicas=2, **stated) as world:
+        world.engines.rate = 1.0
+        await asyncio.sleep(60)
+        world.fake.put("chat", **AUTO, **stated)
+        assert await world.sizes(600) == [2]
+
+
+async def test_another_replica_gets_as_many_as_do_the_same_once():
+    async with scaled() as world:
+        world.engines.rate = 3 * ONE
+        await asyncio.sleep(300)
+        size = world.size
+        world.fake.put("chat", **AUTO, parallelism={"tensor": 2})
+        await asyncio.sleep(900)
+        assert len(world.fake.deployments()) == 1
+        memory = world.fake.parts.scaler.sizes.memories[KEY]
+        assert memory.plan.gpus_per_replica == 2
+        assert world.size == memory.desired < size
+
+
+async def test_a_minimum_that_a_schedule_lowers_is_no_promise():
+    schedules = [{"cron": "0 9 * * *", "minReplicas": 1, "maxReplicas": 2}]
+    async with scaled(scaling={"minReplicas": 4, "maxReplicas": 8, "schedules": schedules}) as world:
+        world.engines.rate = 0.1
+        await asyncio.sleep(3600 + 60)
+        assert world.size == 1
+        assert world.fake.condition("chat", "Available") == ("True", "Serving")
+        assert world.fake.condition("chat", "Ready") == ("True", "Serving")
 
 
 async def test_both_handovers_keep_the_size():

@@ -162,6 +162,8 @@ class Reporter:
         in_force = work.target is not None
         placement = self._placement(now)
         cut = placement is not None and placement.cut is not None
+        scaling = now.service.spec.scaling
+        by_clock = scaling is not None and bool(scaling.schedules)
         return ServiceFacts(
             namespace=now.entry.key.namespace,
             name=now.entry.key.name,
@@ -186,8 +188,10 @@ class Reporter:
             target_revision="" if proposal.held else now.target,
             waiting=waiting,
             recalculated=self._recalculated(now),
-            # What the spec's own budget leaves out is no promise.
-            needed_replicas=now.desired if cut else max(now.desired, resolved.scale.planned_replicas),
+            # What the spec's own budget leaves out is no promise, nor is a minimum that a schedule lowers.
+            needed_replicas=now.desired
+            if cut or by_clock
+            else max(now.desired, resolved.scale.planned_replicas),
             desired_replicas=now.desired
             if in_force or now.proposal.core
             else resolved.scale.planned_replicas,

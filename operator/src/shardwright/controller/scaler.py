@@ -100,11 +100,20 @@ class Scaler:
         readings = await self.source.fresh([target for look in looks for target in look.targets])
         until = self.clock() + SLICE_S
         for look in looks:
+            if not self._holds(look):
+                continue
             with self.metrics.cpu("autoscale"):
                 self._look(look, readings)
             if self.clock() > until:
                 await asyncio.sleep(0)
                 until = self.clock() + SLICE_S
+
+    def _holds(self, look: _Look) -> bool:
+        """Whether a service is still what it was when its engines were asked."""
+        key, entry = look.entry.key, self.sizes.store.services.get(look.entry.key)
+        if entry is None or entry.deleting or self.planning.proposals.get(key) is not look.proposal:
+            return False
+        return (entry.uid, entry.generation) == (look.entry.uid, look.entry.generation)
 
     def _looks(self) -> list[_Look]:
         """Return the services whose engines are read; on the way, see which schedules hold now."""
@@ -190,7 +199,7 @@ class Scaler:
         )
         signals = fleet_signals(there, spans.values(), look.edges, interval_s)
         memory.state, desired, decision = tick(memory.state, signals, look.plan, now)
-        memory.at_s, memory.plan = now, look.plan
+        memory.at_s = now
         # Replicas that the minimum asks for wait for a node and are told so, whoever else retreats.
         self._decided(look, memory, max(desired, look.plan.min_replicas), decision, signals)
 
@@ -204,8 +213,8 @@ class Scaler:
             planned = wanted_replicas(entry, service, proposal, children)
             memory = Memory(uid=entry.uid, revision=proposal.target, desired=size, planned=planned)
             self.sizes.memories[entry.key] = memory
-        if memory is not None and (memory.plan is None or memory.plan.model != look.plan.model):
-            memory.state = State()
+        if memory is not None:
+            memory.rebase(look.plan)
         return size, memory if size else None
 
     def _decided(

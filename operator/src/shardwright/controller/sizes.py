@@ -40,6 +40,14 @@ class Memory:
     told: ScalingStatus | None = None
     standing: journal.Standing = field(default_factory=journal.Standing)
     complete: bool = True
+    external: bool = False
+    """Somebody else sizes it."""
+
+    def rebase(self, plan: ScalingPlan) -> None:
+        """Go on with a plan; what was seen of another replica says nothing of this one."""
+        if self.plan is None or self.plan.model != plan.model:
+            self.state = State()
+        self.plan = plan
 
 
 @dataclass(slots=True)
@@ -106,10 +114,12 @@ class Sizes:
     def _follow_external(self, entry: ServiceEntry, proposal: Proposal, planned: int) -> None:
         """Remember what somebody else asks for: whoever sizes next goes on from it."""
         memory = self.memories.get(entry.key)
-        if memory is None or memory.uid != entry.uid or memory.told is not None or memory.at_s is not None:
-            memory = Memory(uid=entry.uid, revision=proposal.target, desired=planned, planned=planned)
+        if memory is None or memory.uid != entry.uid or not memory.external:
+            memory = Memory(
+                uid=entry.uid, revision=proposal.target, desired=planned, planned=planned, external=True
+            )
             self.memories[entry.key] = memory
-        memory.revision, memory.desired, memory.planned = proposal.target, planned, planned
+        memory.revision, memory.desired = proposal.target, planned
 
     def _recall(
         self, entry: ServiceEntry, service: LLMService, proposal: Proposal, planned: int, live: int
@@ -125,9 +135,10 @@ class Sizes:
             if memory is None:
                 return None
             self.memories[entry.key] = memory
+        if memory.external:
+            memory.external, memory.planned = False, planned
         if memory.revision != proposal.target:
-            memory.desired = self._carried(entry, service, proposal, memory)
-            memory.revision = proposal.target
+            self._carry(entry, service, proposal, memory)
         if proposal.waiting is None and not proposal.held:
             if planned > memory.planned:
                 memory.desired = max(memory.desired, planned)
@@ -151,16 +162,18 @@ class Sizes:
             return Memory(uid=entry.uid, revision=proposal.target, desired=live, planned=planned)
         return None
 
-    def _carried(self, entry: ServiceEntry, service: LLMService, proposal: Proposal, memory: Memory) -> int:
-        """Return the size of another revision that does what the last one's did."""
+    def _carry(self, entry: ServiceEntry, service: LLMService, proposal: Proposal, memory: Memory) -> None:
+        """Give another revision the size that does what the last one's did."""
         before, after = memory.plan, self.plan(entry, service, proposal)
+        memory.revision = proposal.target
         if before is None or after is None:
-            return memory.desired
+            return
         rates = [
             capacity(plan.model, plan.input_tokens, plan.output_tokens, plan.tpot_s).rate_per_s
             for plan in (before, after)
         ]
-        return carried(memory.desired, before, after, (rates[0], rates[1]))
+        memory.desired = carried(memory.desired, before, after, (rates[0], rates[1]))
+        memory.rebase(after)
 
     def plan(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> ScalingPlan | None:
         """Return what the law decides within; None when no speed is predicted of the target."""
