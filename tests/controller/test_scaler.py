@@ -44,13 +44,13 @@ class Engines:
             False,
             set(),
         )
-        self.too_long, self.reads, self.asked = 0.0, 0, []
+        self.too_long, self.reads, self.asked, self.targets, self.no_edge = 0.0, 0, [], [], False
         self.born, self.busy, self.served, self.on_time, self.short, self.at = {}, {}, {}, {}, {}, 0.0
 
     async def read(self, targets):
         self.reads += 1
         now, pods = clock(), [target.pod for target in targets]
-        self.asked = pods
+        self.asked, self.targets = pods, targets
         for pod in pods:
             self.born.setdefault(pod, now)
             self._serve(pod, self.rate / len(pods), now - max(self.at, self.born[pod]))
@@ -87,6 +87,8 @@ class Engines:
                 Signal.TTFT_WITHIN: on_time, Signal.TPOT_COUNT: n, Signal.TPOT_WITHIN: n, Signal.PROMPTS: n,
                 Signal.PROMPTS_WITHIN: short, Signal.GAP_SUM: n * STAY_S, Signal.GAP_COUNT: n * 250,
             }  # fmt: skip
+            if self.no_edge:
+                del each[Signal.TTFT_WITHIN]
             for signal, value in each.items():
                 said.setdefault(signal, {})[pod] = reading(value)
         return said
@@ -491,3 +493,23 @@ async def test_the_same_signals_give_the_same_decisions_live_and_in_replay(monke
     for signals, plan, now, answer in seen:
         state, desired, decision = tick(state, signals, plan, now)
         assert (state, desired, decision) == answer
+
+
+async def test_a_target_that_is_no_edge_is_told_and_the_load_alone_decides():
+    async with scaled() as world:
+        world.engines.no_edge = True
+        world.engines.rate = 3 * ONE
+        await asyncio.sleep(600)
+        assert world.size >= 4
+        assert world.scaling["unknown"] == ["TTFTNotAnEdge"]
+        assert world.fake.condition("chat", "SLOMet") == ("Unknown", "TargetNotAnEdge")
+
+
+async def test_who_is_read_and_up_to_which_edges():
+    async with scaled(slo={"ttft": {"percentile": 95, "milliseconds": 1500}}) as world:
+        world.fake.put("other", scaling={"mode": "External"}, replicas=1)
+        await asyncio.sleep(60)
+        asked = world.engines.targets
+        assert {target.pod[1].split("-")[0] for target in asked} == {"chat"}
+        assert asked[0].edges[Signal.TTFT_WITHIN] == 1.5
+        assert asked[0].edges[Signal.TPOT_WITHIN] == 0.05
