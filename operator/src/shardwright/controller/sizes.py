@@ -22,6 +22,7 @@ from shardwright.cluster.facts import ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.planning import Proposal
 from shardwright.controller.scaling import Plans
+from shardwright.planner.load import Sized, size_kept
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +79,11 @@ class Sizes:
         memory = self._recall(entry, service, proposal, planned, live)
         if memory is not None:
             return memory.desired
-        return self._within(entry, service, proposal, planned) if schedules else None
+        return (
+            self._within(entry, service, proposal, Sized(replicas=planned, planned=None), None)
+            if schedules
+            else None
+        )
 
     def status_of(self, entry: ServiceEntry, revision: str, desired: int) -> ScalingStatus | None:
         """Return what is to be told of a service's size; None where the planned count holds."""
@@ -135,15 +140,13 @@ class Sizes:
             if memory is None:
                 return None
             self.memories[entry.key] = memory
-        if memory.external:
-            memory.external, memory.planned = False, planned
         if memory.revision != proposal.target:
             self._carry(entry, service, proposal, memory)
-        if proposal.waiting is None and not proposal.held:
-            if planned > memory.planned:
-                memory.desired = max(memory.desired, planned)
-            memory.planned = planned
-        memory.desired = self._within(entry, service, proposal, memory.desired)
+        before, counts = memory.planned, proposal.waiting is None and not proposal.held
+        memory.planned = planned if counts or memory.external else before
+        sized = Sized(replicas=memory.desired, planned=None if memory.external else before)
+        memory.external = False
+        memory.desired = self._within(entry, service, proposal, sized, planned if counts else None)
         return memory
 
     @staticmethod
@@ -212,10 +215,11 @@ class Sizes:
         )
         return max(budget, running * proposal.core.gpus_per_replica)
 
-    def _within(self, entry: ServiceEntry, service: LLMService, proposal: Proposal, size: int) -> int:
+    def _within(
+        self, entry: ServiceEntry, service: LLMService, proposal: Proposal, sized: Sized, planned: int | None
+    ) -> int:
         """Return a size within the bounds that hold now, and the budget."""
         low, high = self._bounds_of(entry, service)
         each = max(1, proposal.core.gpus_per_replica if proposal.core else 1)
         most = self._budget(entry, service, proposal) // each
-        most = most if high is None else min(most, high)
-        return min(max(size, low, 1), most)
+        return size_kept(sized, planned=planned, low=low, high=high, most=most)
