@@ -37,7 +37,6 @@ from shardwright.controller.sizes import Memory, Sizes
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import Target
 from shardwright.planner.signals import Readings
-from shardwright.planner.types import Plan
 from shardwright.topology.types import PodFacts
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +56,6 @@ class _Look:
     entry: ServiceEntry
     service: LLMService
     proposal: Proposal
-    core: Plan
     plan: ScalingPlan
     edges: Edges
     ready: tuple[PodFacts, ...]
@@ -152,7 +150,6 @@ class Scaler:
             entry=entry,
             service=service,
             proposal=proposal,
-            core=core,
             plan=plan,
             edges=edges,
             ready=ready,
@@ -184,10 +181,9 @@ class Scaler:
             if span is not None:
                 spans[pod.name] = span
         self._spans[key] = spans
-        memory = self.sizes.memories.get(key)
-        if memory is None and not any(map(reports, spans.values())):
+        if key not in self.sizes.memories and not any(map(reports, spans.values())):
             return  # nothing was ever reported, and the planned count holds
-        size, memory = self._size(look, memory)
+        size, memory = self._size(look)
         if memory is None:
             return
         at_s = now - self.interval_s if memory.at_s is None else memory.at_s
@@ -203,7 +199,7 @@ class Scaler:
         # Replicas that the minimum asks for wait for a node and are told so, whoever else retreats.
         self._decided(look, memory, max(desired, look.plan.min_replicas), decision, signals)
 
-    def _size(self, look: _Look, memory: Memory | None) -> tuple[int, Memory | None]:
+    def _size(self, look: _Look) -> tuple[int, Memory | None]:
         """Return the size that is wanted so far, and the memory of it; the first look begins with that."""
         entry, service, proposal = look.entry, look.service, look.proposal
         children = self.sizes.store.children_of(entry.key).values()
