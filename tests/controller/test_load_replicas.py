@@ -48,13 +48,13 @@ def test_a_stored_plan_runs_as_many_as_it_was_planned_with():
     plan = made(workload={"requestsPerMinute": 3000}, slo=SLO)
     again = read_revision(stored(plan)).plan
     assert again.speed == plan.speed
-    assert count(again, workload={"requestsPerMinute": 3000}, slo=SLO) == plan.replicas == 4
+    assert count(again, workload={"requestsPerMinute": 3000}, slo=SLO) == plan.replicas == 5
 
 
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
-        ({"workload": {"requestsPerMinute": 3000}}, 4),
+        ({"workload": {"requestsPerMinute": 3000}}, 5),
         ({"workload": {"requestsPerMinute": 90}}, 1),
         ({"workload": {"requestsPerMinute": 90}, "scaling": {"minReplicas": 3}}, 3),
         ({"workload": {"requestsPerMinute": 3000}, "scaling": {"maxReplicas": 2}}, 2),

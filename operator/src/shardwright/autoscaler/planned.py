@@ -8,10 +8,10 @@ batch touches more experts; a line is laid through it over the batches that keep
 two lie apart is in docs/autoscaling.md and held by tests/autoscaler/test_planned.py.
 """
 
-from math import ceil, exp, inf, log
+from math import ceil, inf
 from typing import Final
 
-from shardwright.api.defaults import Resolved, Traffic
+from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.autoscaler.replica import KV_IN_USE_MOST, ReplicaModel
 from shardwright.autoscaler.signals import ScalingPlan
@@ -26,7 +26,6 @@ from shardwright.planner.types import Plan
 
 POINTS: Final = 16
 """Batches that the line is laid through, evenly spaced."""
-P95_SIGMAS: Final = 1.645
 
 
 def replica_model(plan: Plan, resolved: Resolved, engine: EngineClass) -> ReplicaModel | None:
@@ -96,7 +95,9 @@ def scaling_plan(
     the profile's guess must not keep a service from being sized.
     """
     each, slo, targets = plan.gpus_per_replica, spec.slo, resolved.targets
-    inputs, outputs = mean_lengths(resolved.traffic, plan.limits.max_model_len)
+    longest = plan.limits.max_model_len
+    inputs = min(resolved.traffic.input_mean_tokens, longest - 1.0)
+    outputs = min(resolved.traffic.output_mean_tokens, float(longest))
     ttft_s, tpot_s = targets.ttft.milliseconds / 1000, targets.tpot.milliseconds / 1000
     if not (slo and slo.ttft) and model.own_prefill_s(resolved.traffic.input_p50_tokens) > ttft_s:
         ttft_s = inf
@@ -117,18 +118,6 @@ def scaling_plan(
         max_gpus=budget,
         cold_start_s=cold_start_s,
     )
-
-
-def mean_lengths(traffic: Traffic, longest_tokens: int) -> tuple[float, float]:
-    """Return the mean prompt and answer of lengths spread as a lognormal with the stated P50, P95."""
-    inputs = _mean(traffic.input_p50_tokens, traffic.input_p95_tokens)
-    outputs = _mean(traffic.output_p50_tokens, traffic.output_p95_tokens)
-    return min(inputs, longest_tokens - 1.0), min(outputs, float(longest_tokens))
-
-
-def _mean(p50: float, p95: float) -> float:
-    sigma = log(max(1.0, p95 / p50)) / P95_SIGMAS
-    return min(p50 * exp(sigma * sigma / 2), max(p95, p50))
 
 
 def carried(size: int, before: ScalingPlan, after: ScalingPlan, rates: tuple[float, float]) -> int:

@@ -29,8 +29,8 @@ def told(fits: Sequence[Fit], best: Fit, winner: Fit, cost: Cost) -> list[Candid
         if fit is winner:
             lines.append(chosen(fit, cost))
         else:
-            # What the pool holds too little of did not reach the comparison on its own product.
-            first = fit is best or _held_less(fit, winner, cost)
+            # What the pool holds too little of was never compared, whatever beats it on its own product.
+            first = fit is best or _held_less(fit, winner, cost) or _lost_with_a_node(fit, winner)
             lines.append(lost(fit, winner if first else best, cost))
     return lines
 
@@ -38,6 +38,10 @@ def told(fits: Sequence[Fit], best: Fit, winner: Fit, cost: Cost) -> list[Candid
 def _held_less(fit: Fit, other: Fit, cost: Cost) -> bool:
     """Whether the pool holds a smaller share of the replicas that the load takes."""
     return cost.loaded and held_share(fit) < held_share(other)
+
+
+def _lost_with_a_node(fit: Fit, other: Fit) -> bool:
+    return other.survives and not fit.survives
 
 
 def _preference(fit: Fit) -> tuple[object, ...]:
@@ -119,7 +123,7 @@ def _not_held(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
             f"{fit.room}; of {name} they hold {theirs}"
         )
         return _with(fit, CandidateReason.POOL_TOO_SMALL, message)
-    if fit.survives or not other.survives:
+    if not _lost_with_a_node(fit, other):
         return None
     message = f"it fits, but not enough of it is left when a node is lost; of {name} there is"
     return _with(fit, CandidateReason.RANKED_LOWER, message)
