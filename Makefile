@@ -8,7 +8,7 @@ AIC     := .venv-aic
 export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
-.PHONY: help deps browser binaries cluster cluster-down demo test test-unit test-cluster fuzz lint generate check-generated \
+.PHONY: help deps browser network-tools binaries cluster cluster-down demo test test-unit test-cluster fuzz lint generate check-generated \
         bench-scale bench-plan bench-autoscaler bench-autoscaler-quick accuracy accuracy-memory fit aic second-opinion lock clean
 
 help:  ## list the targets
@@ -31,6 +31,11 @@ browser:  ## Debian's Chromium for the tests of the page (root; nothing to do wh
 	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
 	@chromium --version
+
+network-tools:  ## iproute2 for the tests with network namespaces (root; nothing to do where there is one)
+	@command -v ip >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends iproute2 >/dev/null; }
+	@ip -Version
 
 binaries: $(STAMP)  ## build the local control plane's programs into the cache
 	@$(BIN)/python -m harness build
