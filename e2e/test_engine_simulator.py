@@ -1,0 +1,279 @@
+"""The simulated engine as a process, held against what was observed of vLLM 0.32; the same against a real one if there is one.
+
+A real vLLM takes part when SHARDWRIGHT_VLLM names its program and SHARDWRIGHT_VLLM_MODEL a model's directory.
+"""
+
+import http.client
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.ports import free_ports
+from harness.processes import Process
+from harness.waiting import wait_until
+from sim.engine.behaviour import VARIABLE
+
+REAL = os.environ.get("SHARDWRIGHT_VLLM"), os.environ.get("SHARDWRIGHT_VLLM_MODEL")
+HOST = "127.0.0.1"
+SIMULATED = "a simulated one"
+
+
+@dataclass
+class Engine:
+    """A server under test."""
+
+    process: Process
+    port: int
+    control: int
+
+    def ask(self, method: str, path: str, body: object = None, port: int | None = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(HOST, port or self.port, timeout=60)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def complete(self, **more: object) -> tuple[int, Any]:
+        question = {"model": "chat", "prompt": "a b c", "max_tokens": 4, "temperature": 0} | more
+        status, text = self.ask("POST", "/v1/completions", question)
+        return status, json.loads(text) if text.startswith("{") else text
+
+    def metric(self, name: str) -> float:
+        lines = self.ask("GET", "/metrics")[1].splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+    def health(self) -> int:
+        return self.ask("GET", "/health")[0]
+
+    def fail(self, fault: str) -> None:
+        assert self.ask("POST", "/faults", {"fault": fault}, self.control)[0] == 200
+
+    def end(self) -> int:
+        """Wait for its end and give the exit code."""
+        child = self.process._child
+        assert child is not None
+        return wait_until(lambda: None if child.poll() is None else (child.returncode,), "the end")[0]
+
+
+@dataclass
+class Stream:
+    """A streamed answer, read by a thread."""
+
+    engine: Engine
+    tokens: int
+    lines: list[str] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        connection = http.client.HTTPConnection(HOST, self.engine.port, timeout=120)
+        question = {
+            "model": "chat",
+            "prompt": "a",
+            "max_tokens": self.tokens,
+            "ignore_eos": True,
+            "stream": True,
+        }
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(question))
+            for line in connection.getresponse():
+                if line.strip():
+                    self.lines.append(line.decode().strip())
+        except (OSError, http.client.HTTPException) as error:
+            self.lines.append(f"cut: {type(error).__name__}")
+        finally:
+            connection.close()
+            self.ended.set()
+
+    @property
+    def whole(self) -> bool:
+        return self.ended.wait(120) and self.lines[-1] == "data: [DONE]"
+
+
+Start = Callable[..., Engine]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    running: list[Process] = []
+
+    def made(*flags: str, kind: str = SIMULATED, **behaviour: object) -> Engine:
+        port, control = free_ports(HOST, 2)
+        given = {"start_s": 0.2, "speed": 4.0, "control_port": control} | behaviour
+        environment = dict(os.environ) | {VARIABLE: json.dumps(given)}
+        program = [sys.executable, "-m", "sim.engine"] if kind == SIMULATED else [str(REAL[0])]
+        model = ["meta-llama/Llama-3.1-8B-Instruct"] if kind == SIMULATED else [str(REAL[1])]
+        if kind != SIMULATED:
+            model += ["--load-format=dummy", "--enforce-eager", "--dtype=float32"]
+            environment |= {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+        common = ["--served-model-name=chat", f"--port={port}", "--max-model-len=1024", *flags]
+        process = Process(
+            "engine", [*program, "serve", *model, *common], tmp_path / "engine.log", environment
+        )
+        process.start()
+        running.append(process)
+        return Engine(process, port, control)
+
+    yield made
+    for process in running:
+        process.kill()
+
+
+def serving(engine: Engine) -> bool:
+    engine.process.check()
+    return engine.health() == 200
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        SIMULATED,
+        pytest.param(
+            "a real one",
+            marks=pytest.mark.skipif(not all(REAL), reason="no real vLLM: SHARDWRIGHT_VLLM is not set"),
+        ),
+    ],
+)
+def test_the_life_of_an_engine(start: Start, kind: str) -> None:
+    engine = start("--shutdown-timeout=60", "--max-num-queued-reqs=2", kind=kind, start_s=4.0)
+    with pytest.raises(ConnectionRefusedError):
+        engine.health()
+    wait_until(lambda: serving(engine), "the engine")
+    assert json.loads(engine.ask("GET", "/v1/models")[1])["data"][0]["id"] == "chat"
+    status, answer = engine.complete()
+    assert (status, answer["usage"]["prompt_tokens"] > 0) == (200, True)
+    assert engine.complete()[1]["choices"] == answer["choices"], "greedy"
+    assert engine.complete(model="other")[0] == 404
+    assert engine.complete(prompt="word " * 2000)[0] == 400
+    streams = [Stream(engine, 300), Stream(engine, 300)]
+    wait_until(lambda: engine.metric("vllm:num_requests_running") == 2, "two streams")
+    assert engine.complete()[0] == 503, "the queue limit"
+    assert engine.metric("vllm:admission_rejections_total") == 1
+    assert engine.metric("vllm:cache_config_info{") == 1
+
+    engine.process.signal(signal.SIGTERM)
+    # With one stream fewer than the limit a request is not refused for that.
+    wait_until(lambda: engine.complete()[0] in {500, 503}, "no new requests")
+    assert engine.health() == 200, "while it drains"
+    assert all(stream.whole for stream in streams), [stream.lines[-1] for stream in streams]
+    assert engine.end() == 0
+
+
+def test_new_requests_get_500_while_it_drains(start: Start) -> None:
+    engine = start("--shutdown-timeout=60")
+    wait_until(lambda: serving(engine), "the engine")
+    stream = Stream(engine, 400)
+    wait_until(lambda: engine.metric("vllm:num_requests_running") == 1, "the stream")
+    engine.process.signal(signal.SIGTERM)
+    wait_until(lambda: engine.complete()[0] == 500, "a refusal")
+    assert "cannot schedule new futures after shutdown" in engine.complete()[1]["error"]["message"]
+    assert stream.whole
+
+
+def test_streams_longer_than_the_drain_are_cut(start: Start) -> None:
+    engine = start("--shutdown-timeout=4")
+    wait_until(lambda: serving(engine), "the engine")
+    stream = Stream(engine, 1000)
+    wait_until(lambda: engine.metric("vllm:num_requests_running") == 1, "the stream")
+    engine.process.signal(signal.SIGTERM)
+    assert engine.end() == 0
+    assert not stream.whole
+
+
+def test_without_a_shutdown_timeout_streams_hang_and_the_process_stays(start: Start) -> None:
+    engine = start()
+    wait_until(lambda: serving(engine), "the engine")
+    stream = Stream(engine, 1000)
+    wait_until(lambda: engine.metric("vllm:num_requests_running") == 1, "the stream")
+    engine.process.signal(signal.SIGTERM)
+    wait_until(lambda: refused(engine), "a closed listener")
+    assert engine.process.pid is not None
+    assert not stream.ended.is_set()
+    engine.process.kill()
+    assert not stream.whole
+
+
+def refused(engine: Engine) -> bool:
+    try:
+        engine.health()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("OutOfMemory", "CUDA out of memory"),
+        ("NoKVCache", "No available memory for the cache blocks"),
+        ("HubUnauthorized", "GatedRepoError"),
+        ("HubRateLimited", "429 Client Error"),
+    ],
+)
+def test_a_load_that_fails_says_why(start: Start, fault: str, said: str) -> None:
+    engine = start(load_fault=fault)
+    assert engine.end() == 1
+    assert said in engine.process.tail()
+
+
+def test_a_context_that_the_cache_does_not_hold_is_refused_at_the_start(start: Start) -> None:
+    engine = start(model={"kv_tokens": 1000})
+    assert engine.end() == 1
+    assert "larger than the available KV cache memory" in engine.process.tail()
+
+
+@pytest.mark.parametrize(("fault", "code"), [("EngineDeath", 0), ("XID", 1)])
+def test_an_engine_that_dies(start: Start, fault: str, code: int) -> None:
+    engine = start()
+    wait_until(lambda: serving(engine), "the engine")
+    stream = Stream(engine, 1000)
+    wait_until(lambda: engine.metric("vllm:num_requests_running") == 1, "the stream")
+    engine.fail(fault)
+    assert engine.health() == 503
+    assert engine.complete()[0] == 500
+    assert not stream.whole
+    assert engine.end() == code
+    assert ("Xid" in engine.process.tail()) == (fault == "XID")
+
+
+def test_an_engine_that_hangs_is_healthy_and_brings_no_token(start: Start) -> None:
+    engine = start()
+    wait_until(lambda: serving(engine), "the engine")
+    Stream(engine, 1000)
+    wait_until(lambda: engine.metric("vllm:generation_tokens_total") > 3, "the stream")
+    engine.fail("Hang")
+    before = engine.metric("vllm:generation_tokens_total")
+    another = Stream(engine, 5)
+    wait_until(lambda: engine.metric("vllm:num_requests_waiting{") == 1, "another request")
+    assert engine.health() == 200
+    assert engine.metric("vllm:generation_tokens_total") <= before + 1
+    assert engine.metric("vllm:num_requests_running") == 1
+    assert not another.ended.is_set()
+
+
+def test_metrics_that_are_not_numbers_and_an_end_without_a_word(start: Start) -> None:
+    engine = start(faults=["NaNMetrics"])
+    wait_until(lambda: serving(engine), "the engine")
+    assert "vllm:num_requests_running" in engine.ask("GET", "/metrics")[1]
+    assert engine.metric("vllm:num_requests_running") != engine.metric("vllm:num_requests_running")
+    engine.fail("Exit")
+    assert engine.end() == 1
+
+
+def test_a_key_guards_v1_only(start: Start) -> None:
+    engine = start("--api-key=secret")
+    wait_until(lambda: serving(engine), "the engine")
+    assert engine.ask("GET", "/v1/models")[0] == 401
+    assert engine.ask("GET", "/metrics")[0] == 200
