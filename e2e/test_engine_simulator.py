@@ -60,9 +60,10 @@ class Engine:
 
     def end(self) -> int:
         """Wait for its end and give the exit code."""
-        child = self.process._child
-        assert child is not None
-        return wait_until(lambda: None if child.poll() is None else (child.returncode,), "the end")[0]
+        wait_until(lambda: self.process.exit_code is not None, "the end")
+        code = self.process.exit_code
+        assert code is not None
+        return code
 
 
 @dataclass
