@@ -46,6 +46,11 @@ class LiveCluster:
         wait_until(lambda: self._ready(name), f"node {name}")
         return name
 
+    @property
+    def targets(self) -> Path:
+        """The list of pods to scrape, for Prometheus' file_sd."""
+        return self.directory / "targets.json"
+
     def log(self, pod: Json, container: str = "engine", restart: int = 0) -> str:
         """Give what a container wrote."""
         path = self.directory / "pods" / pod["metadata"]["uid"] / container / f"{restart}.log"
@@ -74,9 +79,11 @@ def live_cluster(
     directory.mkdir(parents=True, exist_ok=True)
     with Network(), Cluster(directory / "cluster", host=GATEWAY) as cluster:
         rules.write(directory / "rules.json", [])
+        (directory / "targets.json").write_text("[]")
         argv = [
             *(sys.executable, "-m", "sim.kubelet", "--kubeconfig", str(cluster.kubeconfig)),
             *("--logs", str(directory / "pods"), "--rules", str(directory / "rules.json")),
+            *("--targets", str(directory / "targets.json")),
             *("--time-scale", str(scale), "--programs", json.dumps(programs or {})),
         ]
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}

@@ -17,6 +17,7 @@ from sim.kubelet.container import PROGRAMS, Host
 from sim.kubelet.nodes import Nodes
 from sim.kubelet.pod import Pod, ended
 from sim.kubelet.rules import Rules
+from sim.kubelet.targets import Targets
 
 Json = Any
 
@@ -24,8 +25,9 @@ Json = Any
 class Agent:
     """The pods of the agent's nodes."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, targets: Targets) -> None:
         self._host = host
+        self._targets = targets
         self._nodes = Nodes(host.api)
         self._networks = PodNetworks()
         self._pods: dict[str, Pod] = {}
@@ -43,6 +45,10 @@ class Agent:
         async for kind, manifest in self._host.api.watch("/api/v1/pods", "fieldSelector=spec.nodeName!="):
             uid, node = manifest["metadata"]["uid"], manifest["spec"].get("nodeName")
             pod = self._pods.get(uid)
+            if kind == "DELETED":
+                self._targets.drop(uid)
+            elif pod is not None:
+                self._targets.put(manifest)
             if pod is not None and kind == "DELETED":
                 pod.vanish()
             elif pod is not None:
@@ -78,7 +84,7 @@ async def _main(options: argparse.Namespace) -> None:
     programs = PROGRAMS | {name: tuple(argv) for name, argv in json.loads(options.programs).items()}
     async with Api(options.kubeconfig) as api:
         host = Host(api, Rules(options.rules), options.time_scale, options.logs, programs)
-        await Agent(host).run()
+        await Agent(host, Targets(options.targets)).run()
 
 
 def _options() -> argparse.Namespace:
@@ -88,6 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--rules", type=Path, required=True, help="a JSON file, read at every start of a container"
     )
+    parser.add_argument("--targets", type=Path, help="where the pods to scrape are listed for Prometheus")
     parser.add_argument("--time-scale", type=float, default=1.0, help="how much faster the pods' time runs")
     parser.add_argument(
         "--programs", default="{}", help="JSON: the first word of a command to what is run for it"

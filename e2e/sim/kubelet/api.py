@@ -100,10 +100,15 @@ class Api:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         async with self._session.get(query, timeout=timeout) as answer:
             buffer = b""
-            async for chunk in answer.content.iter_any():
-                *lines, buffer = (buffer + chunk).split(b"\n")
-                for line in lines:
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        return
-                    yield event["type"], event["object"]
+            try:
+                async for chunk in answer.content.iter_any():
+                    *lines, buffer = (buffer + chunk).split(b"\n")
+                    for line in lines:
+                        event = json.loads(line)
+                        if event["type"] == "ERROR":
+                            return
+                        yield event["type"], event["object"]
+            finally:
+                # A watch given up in good order would wait for the server's farewell, longer than its loop may last.
+                if answer.connection is not None and answer.connection.transport is not None:
+                    answer.connection.transport.abort()
