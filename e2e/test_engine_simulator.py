@@ -273,6 +273,18 @@ def test_metrics_that_are_not_numbers_and_an_end_without_a_word(start: Start) ->
     assert engine.end() == 1
 
 
+def test_a_prompt_is_rendered_when_asked_for(start: Start) -> None:
+    engine = start("--enable-scale-out", "--enable-server-load-tracking")
+    wait_until(lambda: serving(engine), "the engine")
+    question = {"model": "chat", "prompt": "a b a", "messages": [{"role": "user", "content": "a b a"}]}
+    (first,) = json.loads(engine.ask("POST", "/v1/completions/render", question)[1])
+    assert first["token_ids"][0] == first["token_ids"][2] != first["token_ids"][1]
+    chat = json.loads(engine.ask("POST", "/v1/chat/completions/render", question)[1])
+    assert len(chat["token_ids"]) == 4, "and the role"
+    Stream(engine, 1000)
+    wait_until(lambda: json.loads(engine.ask("GET", "/load")[1])["server_load"] == 1, "the load")
+
+
 def test_a_key_guards_v1_only(start: Start) -> None:
     engine = start("--api-key=secret")
     wait_until(lambda: serving(engine), "the engine")

@@ -5,30 +5,22 @@ from collections.abc import Iterator
 import pytest
 
 from harness.api import ApiError, Json
-from harness.network import why_not
+from harness.prometheus import Prometheus
 from harness.waiting import wait_until
-from live_world import LiveWorld, live_world_of, measured_operator
+from live_world import LiveWorld, live_world_of
+from operator_process import OperatorProcess
 from sim.clients.load import Client, Work, failures, percentile
-from sim.world import LiveCluster, live_cluster
+from sim.world import LiveCluster
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-]
-SCALE = 5.0
+pytestmark = pytest.mark.cluster
 KV_TOKENS = 96_000
 MODEL = {"step_ms": 20.0, "per_prefill_token_ms": 0.05, "kv_tokens": KV_TOKENS}
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    with live_cluster(tmp_path_factory.mktemp("live"), scale=SCALE) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def world(live: LiveCluster) -> Iterator[LiveWorld]:
-    with measured_operator(live) as (operator, prometheus), live_world_of(live, operator, prometheus) as made:
+def world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) -> Iterator[LiveWorld]:
+    # One service for all tests of the module: each start of an engine costs seconds.
+    with live_world_of(live, *live_operator) as made:
         made.add_node("a", gpus=4)
         live.rule({"engine": {"model": MODEL, "start_s": 20.0}})
         made.apply(made.service("chat", replicas=2))

@@ -8,24 +8,18 @@ from typing import Any
 import pytest
 
 from harness.api import ApiError, Json
-from harness.network import why_not
 from harness.waiting import wait_until
 from sim.kubelet.nodes import SILENT
-from sim.world import CONTROL, LiveCluster, live_cluster
+from sim.world import CONTROL, LiveCluster
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-]
+pytestmark = pytest.mark.cluster
 PODS = "/api/v1/namespaces/default/pods"
-SCALE = 5.0
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    with live_cluster(tmp_path_factory.mktemp("live"), scale=SCALE) as made:
-        made.add_node("agent-0", "NVIDIA-L40S")
-        yield made
+def with_node(live: LiveCluster) -> LiveCluster:
+    live.add_node("agent-0", "NVIDIA-L40S")
+    return live
 
 
 def engine(name: str, **more: Json) -> Json:
@@ -91,12 +85,12 @@ class Kubelet:
 
 
 @pytest.fixture
-def kubelet(live: LiveCluster) -> Iterator[Kubelet]:
-    yield Kubelet(live)
-    live.rule()
-    for pod in live.cluster.api.get(PODS)["items"]:
-        live.cluster.api.delete(f"{PODS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
-    wait_until(lambda: not live.cluster.api.get(PODS)["items"], "no pods")
+def kubelet(with_node: LiveCluster) -> Iterator[Kubelet]:
+    yield Kubelet(with_node)
+    with_node.rule()
+    for pod in with_node.cluster.api.get(PODS)["items"]:
+        with_node.cluster.api.delete(f"{PODS}/{pod['metadata']['name']}?gracePeriodSeconds=0")
+    wait_until(lambda: not with_node.cluster.api.get(PODS)["items"], "no pods")
 
 
 def ask(address: str, path: str, body: object = None, port: int = 8000) -> tuple[int, str]:

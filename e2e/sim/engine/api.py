@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import json
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from sim.engine.prefix import PrefixCache
 
 _DRAINING = "cannot schedule new futures after shutdown"
 _COMPLETION_TOKENS = 16  # OpenAI's default, of completions only
+_VOCABULARY = 100_000
 _NOT_SIMULATED = ("n", "best_of", "logprobs", "echo", "tools", "guided_json", "structured_outputs")
 
 
@@ -77,6 +79,9 @@ class Server:
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
         app.router.add_post("/v1/chat/completions", self._completions)
+        if self._arguments.scale_out:
+            app.router.add_post("/v1/completions/render", self._render)
+            app.router.add_post("/v1/chat/completions/render", self._render)
         return app
 
     @web.middleware
@@ -112,7 +117,8 @@ class Server:
         return web.Response(status=503 if self._core.dead else 200)
 
     async def _load(self, _: web.Request) -> web.Response:
-        return web.json_response({"server_load": self._core.in_flight})
+        load = self._core.in_flight if self._arguments.load_tracking else 0
+        return web.json_response({"server_load": load})
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"version": "0.33.0"})
@@ -132,6 +138,18 @@ class Server:
             "max_model_len": self._arguments.max_model_len,
         }
         return web.json_response({"object": "list", "data": [card]})
+
+    async def _render(self, http: web.Request) -> web.Response:
+        """Give a prompt's tokens without computing: how a router counts them."""
+        chat = "/chat/" in http.path
+        question = self._understand(chat, await _json(http))
+        rendered = {
+            "request_id": f"{'chatcmpl' if chat else 'cmpl'}-{next(self._ids)}",
+            "token_ids": [each if isinstance(each, int) else _token(each) for each in question.prompt],
+            "sampling_params": {"max_tokens": question.max_tokens},
+            "model": self._arguments.served_name,
+        }
+        return web.json_response(rendered if chat else [rendered])
 
     async def _completions(self, http: web.Request) -> web.StreamResponse:
         question = self._understand(http.path.endswith("/chat/completions"), await _json(http))
@@ -158,7 +176,8 @@ class Server:
         for name in _NOT_SIMULATED:
             if body.get(name) not in (None, False, 1, [], {}):
                 raise Refusal(400, "BadRequestError", f"the simulator does not simulate `{name}`")
-        prompt = _chat_tokens(body) if chat else _prompt_tokens(body.get("prompt"))
+        asked_for = body.get("prompt")
+        prompt = _chat_tokens(body) if chat else _prompt_tokens(asked_for)
         room = self._arguments.max_model_len - len(prompt)
         if room < 1:
             message = (
@@ -173,7 +192,7 @@ class Server:
         return Question(
             chat=chat,
             prompt=prompt,
-            text=" ".join(map(str, prompt)),
+            text=" ".join(map(str, prompt)) if chat or not isinstance(asked_for, str) else asked_for,
             max_tokens=min(most, room),
             min_tokens=int(body.get("min_tokens") or 0),
             ignore_eos=bool(body.get("ignore_eos")),
@@ -257,6 +276,10 @@ class Server:
             "model": self._arguments.served_name,
             "choices": [] if choice is None else [{"index": 0, "finish_reason": reason} | choice],
         }
+
+
+def _token(word: str) -> int:
+    return zlib.crc32(word.encode()) % _VOCABULARY
 
 
 async def _json(http: web.Request) -> dict[str, Any]:
