@@ -45,13 +45,12 @@ FLAGS = (
     "--max-num-batched-tokens=2048",
 )
 # Frames of ten tokens: the first comes by itself in any case, and the machine has two cores.
-# No prefix is shared here, and looking for one costs the machine's time.
+# kv_aware asks an engine for a prompt's tokens, which only --enable-scale-out answers; nothing publishes what caches
+# hold, so it goes by the tokens that are to be computed. No prefix is shared here, and looking for one costs the machine's time.
 SERVING = (
     *("--enable-server-load-tracking", "--enable-scale-out", "--no-enable-prefix-caching"),
     *("--stream-interval=10", "--shutdown-timeout=1"),
 )
-EVENTS_PORT = 5557
-"""Where vLLM would publish what its cache holds. Nobody does here: kv_aware then goes by the tokens it is to compute."""
 
 
 def capacity(model: ReplicaModel) -> float:
@@ -149,10 +148,10 @@ def get(url: str) -> str:
         return str(response.read().decode())
 
 
-def late_s(addresses: list[str]) -> float:
-    """Return the most that a step of an engine was late, in seconds of the engine."""
+def lateness(addresses: list[str]) -> tuple[float, int]:
+    """Return by how many seconds, of the wall, how many steps of all engines were late so far."""
     states = [json.loads(get(f"http://{address}:{CONTROL_PORT}/state")) for address in addresses]
-    return SPEED * max(state["late_s"] for state in states)
+    return sum(state["late_s"] for state in states), sum(state["steps"] for state in states)
 
 
 def measured(
@@ -160,6 +159,7 @@ def measured(
 ) -> dict[str, object]:
     """Send one load through the router with one policy."""
     workers = tuple(f"http://{address}:8000" for address in addresses)
+    before = lateness(addresses)
     with (
         router.Router(directory, policy, workers) as front,
         Client("chat", target=front.url, seed=7) as client,
@@ -171,10 +171,12 @@ def measured(
         took = (time.monotonic() - began) * SPEED
     first = min(result.began_s for result in results)
     kept = [result for result in results if result.began_s - first > WARM_UP_S / SPEED]
+    late_s, steps = (after - first for after, first in zip(lateness(addresses), before, strict=True))
     return row("router", policy, load, [tokens_and_first(each) for each in kept]) | {
         "failed": sum(each.outcome is not Outcome.OK for each in kept),
         "seconds": round(took),
-        "lateMs": round(1000 * late_s(addresses)),
+        # What the machine adds to a step of some 60 ms: the figures are worth nothing where this is not small.
+        "lateMsPerStep": round(1000 * SPEED * late_s / max(1, steps), 2),
     }
 
 

@@ -70,6 +70,7 @@ class Process:
             "terminating": self._terminated.is_set(),
             "in_flight": core.in_flight if core else 0,
             "late_s": core.late_s if core else 0.0,
+            "steps": core.steps if core else 0,
             "held": core.scheduler.held if core else 0,
         }
 

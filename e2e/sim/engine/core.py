@@ -37,8 +37,9 @@ class Core:
         self.metrics = metrics
         self.dead = False
         self.hung = False
+        self.steps = 0
         self.late_s = 0.0
-        """The most that a step ended after its time: what the machine, not the model, added."""
+        """By how much steps ended after their time, in sum: what the machine, not the model, added."""
         self._speed = speed
         self._requests: dict[Sequence, Request] = {}
         self._work = asyncio.Event()
@@ -104,7 +105,8 @@ class Core:
                 continue
             due = begun + seconds / self._speed
             await asyncio.sleep(due - self._clock())
-            self.late_s = max(self.late_s, self._clock() - due)
+            self.steps += 1
+            self.late_s += self._clock() - due
             if self.dead or self.hung:
                 continue
             self._book(self.scheduler.preempted - preempted)

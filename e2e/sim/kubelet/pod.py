@@ -59,9 +59,9 @@ class Pod:
 
     async def _live(self) -> None:
         spec = self._manifest["spec"]
-        if spec.get("initContainers"):
-            raise NotImplementedError("the node agent runs no init containers")
         if not self._deleted.is_set():
+            if spec.get("initContainers"):
+                raise NotImplementedError("the node agent runs no init containers")
             self._network = self._networks.add()
             self._containers = [
                 Container(self._host, self._manifest, container, self._network, self._dirty.set)
