@@ -55,6 +55,13 @@ class Engine:
     def health(self) -> int:
         return self.ask("GET", "/health")[0]
 
+    def held(self, tokens: int) -> "Stream":
+        """Begin a stream that brings no token before the engine recovers, so that no test has to be quick."""
+        self.fail("Hang")
+        stream = Stream(self, tokens)
+        wait_until(lambda: self.metric("vllm:num_requests_waiting{") == 1, "the stream")
+        return stream
+
     def fail(self, fault: str) -> None:
         assert self.ask("POST", "/faults", {"fault": fault}, self.control)[0] == 200
 
@@ -158,16 +165,21 @@ def test_the_life_of_an_engine(start: Start, kind: str) -> None:
     assert engine.complete()[1]["choices"] == answer["choices"], "greedy"
     assert engine.complete(model="other")[0] == 404
     assert engine.complete(prompt="word " * 2000)[0] == 400
-    streams = [Stream(engine, 300), Stream(engine, 300)]
-    wait_until(lambda: engine.metric("vllm:num_requests_running") == 2, "two streams")
+    if kind == SIMULATED:
+        engine.fail("Hang")
+    tokens = 100 if kind == SIMULATED else 900
+    streams = [Stream(engine, tokens), Stream(engine, tokens)]
+    in_flight = ("vllm:num_requests_running", "vllm:num_requests_waiting{")
+    wait_until(lambda: sum(engine.metric(name) for name in in_flight) == 2, "two streams")
     assert engine.complete()[0] == 503, "the queue limit"
     assert engine.metric("vllm:admission_rejections_total") == 1
     assert engine.metric("vllm:cache_config_info{") == 1
 
     engine.process.signal(signal.SIGTERM)
-    # With one stream fewer than the limit a request is not refused for that.
     wait_until(lambda: engine.complete()[0] in {500, 503}, "no new requests")
     assert engine.health() == 200, "while it drains"
+    if kind == SIMULATED:
+        engine.fail("Recovery")
     assert all(stream.whole for stream in streams), [stream.lines[-1] for stream in streams]
     assert engine.end() == 0
 
@@ -175,19 +187,19 @@ def test_the_life_of_an_engine(start: Start, kind: str) -> None:
 def test_new_requests_get_500_while_it_drains(start: Start) -> None:
     engine = start("--shutdown-timeout=60")
     wait_until(lambda: serving(engine), "the engine")
-    stream = Stream(engine, 400)
-    wait_until(lambda: engine.metric("vllm:num_requests_running") == 1, "the stream")
+    stream = engine.held(20)
     engine.process.signal(signal.SIGTERM)
     wait_until(lambda: engine.complete()[0] == 500, "a refusal")
     assert "cannot schedule new futures after shutdown" in engine.complete()[1]["error"]["message"]
+    assert not stream.ended.is_set()
+    engine.fail("Recovery")
     assert stream.whole
 
 
 def test_streams_longer_than_the_drain_are_cut(start: Start) -> None:
     engine = start("--shutdown-timeout=4")
     wait_until(lambda: serving(engine), "the engine")
-    stream = Stream(engine, 1000)
-    wait_until(lambda: engine.metric("vllm:num_requests_running") == 1, "the stream")
+    stream = engine.held(20)
     engine.process.signal(signal.SIGTERM)
     assert engine.end() == 0
     assert not stream.whole
@@ -196,8 +208,7 @@ def test_streams_longer_than_the_drain_are_cut(start: Start) -> None:
 def test_without_a_shutdown_timeout_streams_hang_and_the_process_stays(start: Start) -> None:
     engine = start()
     wait_until(lambda: serving(engine), "the engine")
-    stream = Stream(engine, 1000)
-    wait_until(lambda: engine.metric("vllm:num_requests_running") == 1, "the stream")
+    stream = engine.held(20)
     engine.process.signal(signal.SIGTERM)
     wait_until(lambda: refused(engine), "a closed listener")
     assert engine.process.pid is not None
@@ -239,8 +250,7 @@ def test_a_context_that_the_cache_does_not_hold_is_refused_at_the_start(start: S
 def test_an_engine_that_dies(start: Start, fault: str, code: int) -> None:
     engine = start()
     wait_until(lambda: serving(engine), "the engine")
-    stream = Stream(engine, 1000)
-    wait_until(lambda: engine.metric("vllm:num_requests_running") == 1, "the stream")
+    stream = engine.held(20)
     engine.fail(fault)
     assert engine.health() == 503
     assert engine.complete()[0] == 500
@@ -250,9 +260,10 @@ def test_an_engine_that_dies(start: Start, fault: str, code: int) -> None:
 
 
 def test_an_engine_that_hangs_is_healthy_and_brings_no_token(start: Start) -> None:
-    engine = start()
+    engine = start("--max-model-len=32768")
     wait_until(lambda: serving(engine), "the engine")
-    Stream(engine, 1000)
+    # Minutes of tokens; nobody waits for them.
+    Stream(engine, 30_000)
     wait_until(lambda: engine.metric("vllm:generation_tokens_total") > 3, "the stream")
     engine.fail("Hang")
     before = engine.metric("vllm:generation_tokens_total")
@@ -281,7 +292,7 @@ def test_a_prompt_is_rendered_when_asked_for(start: Start) -> None:
     assert first["token_ids"][0] == first["token_ids"][2] != first["token_ids"][1]
     chat = json.loads(engine.ask("POST", "/v1/chat/completions/render", question)[1])
     assert len(chat["token_ids"]) == 4, "and the role"
-    Stream(engine, 1000)
+    engine.held(20)
     wait_until(lambda: json.loads(engine.ask("GET", "/load")[1])["server_load"] == 1, "the load")
 
 

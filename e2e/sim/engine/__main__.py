@@ -83,6 +83,8 @@ class Process:
             raise web.HTTPConflict(text="the engine is not loaded")
         elif fault is Fault.HANG:
             core.hung = True
+        elif fault is Fault.RECOVERY:
+            core.recover()
         elif fault is Fault.NAN_METRICS:
             core.metrics.nan = True
         else:

@@ -34,6 +34,8 @@ class Fault(StrEnum):
     """The same after an error of the GPU, named in the log, with code 1."""
     HANG = "Hang"
     """No step ends any more; /health stays 200."""
+    RECOVERY = "Recovery"
+    """No fault: it steps again, and shows figures."""
     NAN_METRICS = "NaNMetrics"
     """Every figure of /metrics is NaN."""
     EXIT = "Exit"

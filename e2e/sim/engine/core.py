@@ -83,6 +83,11 @@ class Core:
         for request in list(self._requests.values()):
             self.abort(request)
 
+    def recover(self) -> None:
+        """Be without a fault again."""
+        self.hung = self.metrics.nan = False
+        self._work.set()
+
     def die(self) -> None:
         """End as a process would that is gone: no more steps, and all requests fail."""
         self.dead = True
