@@ -144,7 +144,7 @@ def engines(directory: Path) -> Iterator[list[str]]:
 def get(url: str) -> str:
     """Read a page."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=10) as response:
+    with opener.open(url, timeout=60) as response:
         return str(response.read().decode())
 
 

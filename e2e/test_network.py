@@ -12,7 +12,7 @@ import pytest
 
 from harness.network import GATEWAY, Network, PodNetworks, why_not
 from harness.processes import Process
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -37,7 +37,7 @@ def serve(directory: Path, text: str) -> Process:
 
 
 def body(address: str) -> str:
-    connection = http.client.HTTPConnection(address, 8000, timeout=5)
+    connection = http.client.HTTPConnection(address, 8000, timeout=PATIENCE_S)
     try:
         connection.request("GET", "/")
         return connection.getresponse().read().decode()

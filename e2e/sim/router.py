@@ -95,5 +95,5 @@ class Router:
 
 def _get(url: str) -> Json:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=10) as response:
+    with opener.open(url, timeout=60) as response:
         return json.load(response)

@@ -153,7 +153,7 @@ class Client:
     async def _begin(self) -> None:
         # A connection for each request: a pooled one would stay with a pod that left.
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=60)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         if self._follow is not None:
             self._following = asyncio.ensure_future(self._learn(*self._follow))

@@ -97,7 +97,7 @@ class Api:
     async def _events(self, path: str, selector: str, version: str) -> AsyncIterator[tuple[str, Json]]:
         assert self._session is not None
         query = f"{path}?watch=1&resourceVersion={version}&timeoutSeconds={_WATCH_S}&{selector}"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=60)
         async with self._session.get(query, timeout=timeout) as answer:
             buffer = b""
             try:
