@@ -107,7 +107,7 @@ class Stream:
 
     @property
     def whole(self) -> bool:
-        return self.ended.wait(120) and self.lines[-1] == "data: [DONE]"
+        return self.ended.wait(120) and self.lines[-1:] == ["data: [DONE]"]
 
 
 Start = Callable[..., Engine]

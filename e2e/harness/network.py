@@ -9,6 +9,7 @@ not names: nothing is mounted, and /run/netns stays as it is. Needs root and `ip
 
 import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import subprocess
@@ -35,16 +36,18 @@ class NetworkError(RuntimeError):
     """A namespace could not be made."""
 
 
+@functools.cache
 def why_not() -> str | None:
-    """Say why no network can be made here; None when one can."""
+    """Say why no network can be made here; None when one was made for trial. A container may keep root from it."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which(_PROGRAM) is None:
         return f"network namespaces need `{_PROGRAM}` of iproute2: make network-tools"
     try:
-        os.close(_fresh())
+        with Network():
+            PodNetworks().add().close()
     except NetworkError as error:
-        return str(error)
+        return f"no network namespaces here: {str(error).splitlines()[0]}"
     return None
 
 
@@ -58,20 +61,27 @@ class Network:
     def __enter__(self) -> Self:
         if threading.current_thread() is not threading.main_thread():
             raise NetworkError("a network is entered by the main thread, which starts the children")
-        self._home = _current()
-        self._inside = _fresh()
+        self._home, self._inside = _current(), _fresh()
         _join(self._inside)
-        _ip(
-            "link set lo up",
-            f"link add {_BRIDGE} type bridge",
-            f"addr add {GATEWAY}/{_RANGE.prefixlen} dev {_BRIDGE}",
-            f"link set {_BRIDGE} up",
-        )
+        try:
+            _ip(
+                "link set lo up",
+                f"link add {_BRIDGE} type bridge",
+                f"addr add {GATEWAY}/{_RANGE.prefixlen} dev {_BRIDGE}",
+                f"link set {_BRIDGE} up",
+            )
+        except BaseException:
+            self.leave()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Be where the thread was before. The namespace ends with the last process in it."""
         assert self._home is not None
         assert self._inside is not None
         _join(self._home)
