@@ -1,12 +1,13 @@
 """The simulated engine as a process, held against what was observed of vLLM 0.32; the same against a real one if there is one.
 
-A real vLLM takes part when SHARDWRIGHT_VLLM names its program and SHARDWRIGHT_VLLM_MODEL a model's directory.
+A real vLLM takes part when SHARDWRIGHT_VLLM names its program.
 """
 
 import http.client
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from harness.processes import Process
 from harness.waiting import wait_until
 from sim.engine.behaviour import VARIABLE
 
-REAL = os.environ.get("SHARDWRIGHT_VLLM"), os.environ.get("SHARDWRIGHT_VLLM_MODEL")
+REAL = os.environ.get("SHARDWRIGHT_VLLM", "")
 HOST = "127.0.0.1"
 SIMULATED = "a simulated one"
 
@@ -117,14 +118,20 @@ Start = Callable[..., Engine]
 def start(tmp_path: Path) -> Iterator[Start]:
     running: list[Process] = []
 
-    def made(*flags: str, kind: str = SIMULATED, **behaviour: object) -> Engine:
+    def start_one(*flags: str, kind: str = SIMULATED, **behaviour: object) -> Engine:
         port, control = free_ports(HOST, 2)
         given = {"start_s": 0.2, "speed": 4.0, "control_port": control} | behaviour
         environment = dict(os.environ) | {VARIABLE: json.dumps(given)}
-        program = [sys.executable, "-m", "sim.engine"] if kind == SIMULATED else [str(REAL[0])]
-        model = ["meta-llama/Llama-3.1-8B-Instruct"] if kind == SIMULATED else [str(REAL[1])]
+        program, model = [sys.executable, "-m", "sim.engine"], ["meta-llama/Llama-3.1-8B-Instruct"]
         if kind != SIMULATED:
-            model += ["--load-format=dummy", "--enforce-eager", "--dtype=float32"]
+            made = str(tmp_path / "model")
+            maker = [
+                str(Path(REAL).with_name("python")),
+                str(Path(__file__).with_name("tiny_model.py")),
+                made,
+            ]
+            subprocess.run(maker, check=True)
+            program, model = [REAL], [made, "--load-format=dummy", "--enforce-eager", "--dtype=float32"]
             environment |= {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
         common = ["--served-model-name=chat", f"--port={port}", "--max-model-len=1024", *flags]
         process = Process(
@@ -134,7 +141,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         running.append(process)
         return Engine(process, port, control)
 
-    yield made
+    yield start_one
     for process in running:
         process.kill()
 
@@ -150,7 +157,7 @@ def serving(engine: Engine) -> bool:
         SIMULATED,
         pytest.param(
             "a real one",
-            marks=pytest.mark.skipif(not all(REAL), reason="no real vLLM: SHARDWRIGHT_VLLM is not set"),
+            marks=pytest.mark.skipif(not REAL, reason="no real vLLM: SHARDWRIGHT_VLLM is not set"),
         ),
     ],
 )
