@@ -21,7 +21,7 @@ MODEL = {"step_ms": 20.0, "per_prefill_token_ms": 0.05, "kv_tokens": KV_TOKENS}
 def world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) -> Iterator[LiveWorld]:
     # One service for all tests of the module: each start of an engine costs seconds.
     with live_world_of(live, *live_operator) as made:
-        made.add_node("a", gpus=4)
+        made.add_node("a", gpus=8)
         live.rule({"engine": {"model": MODEL, "start_s": 20.0}})
         made.apply(made.service("chat", replicas=2))
         yield made
@@ -95,3 +95,24 @@ def test_what_the_engines_show_reaches_the_calibration(world: LiveWorld, client:
     assert float(figures()["KVTokens"]["ratio"]) == pytest.approx(KV_TOKENS / predicted, abs=0.01)
     wait_until(lambda: figures().get("TTFT", {}).get("ratio"), "times measured")
     assert failures(client.drain()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "reason"),
+    [
+        ("oom", {"engine": {"load_fault": "OutOfMemory", "start_s": 2.0}}, "OutOfMemory"),
+        ("gated", {"engine": {"load_fault": "HubUnauthorized", "start_s": 2.0}}, "HubUnauthorized"),
+        ("image", {"pull": "not found"}, "ImagePull"),
+    ],
+)
+def test_why_an_engine_does_not_start_is_told_from_what_its_pod_shows(
+    world: LiveWorld, name: str, rule: dict[str, Json], reason: str
+) -> None:
+    world.ready("chat")
+    world.live.rule(
+        {"engine": {"model": MODEL, "start_s": 20.0}},
+        {"match": {"labels": {"shardwright.dev/service": name}}} | rule,
+    )
+    world.apply(world.service(name))
+    world.until(name, "Degraded", "True", reason)
+    assert world.is_("chat", "Ready", "True"), "its neighbour serves"
