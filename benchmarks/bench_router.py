@@ -45,8 +45,8 @@ FLAGS = (
     "--max-num-batched-tokens=2048",
 )
 # Frames of ten tokens: the first comes by itself in any case, and the machine has two cores.
-# kv_aware asks an engine for a prompt's tokens, which only --enable-scale-out answers; nothing publishes what caches
-# hold, so it goes by the tokens that are to be computed. No prefix is shared here, and looking for one costs the machine's time.
+# kv_aware asks an engine for a prompt's tokens, which later versions answer with --enable-scale-out only; nothing
+# publishes what caches hold, so it goes by the tokens that are to be computed. No prefix is shared here, and looking for one costs the machine's time.
 SERVING = (
     *("--enable-server-load-tracking", "--enable-scale-out", "--no-enable-prefix-caching"),
     *("--stream-interval=10", "--shutdown-timeout=1"),

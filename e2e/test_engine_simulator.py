@@ -20,10 +20,14 @@ import pytest
 from harness.ports import free_ports
 from harness.processes import Process
 from harness.waiting import wait_until
+from sim.engine.api import TOO_MANY
+from sim.engine.arguments import parse
 from sim.engine.behaviour import VARIABLE
+from sim.engine.metrics import Metrics
 
 REAL = os.environ.get("SHARDWRIGHT_VLLM", "")
 HOST = "127.0.0.1"
+JSON = {"Content-Type": "application/json"}
 SIMULATED = "a simulated one"
 
 
@@ -38,7 +42,7 @@ class Engine:
     def ask(self, method: str, path: str, body: object = None, port: int | None = None) -> tuple[int, str]:
         connection = http.client.HTTPConnection(HOST, port or self.port, timeout=60)
         try:
-            connection.request(method, path, None if body is None else json.dumps(body))
+            connection.request(method, path, None if body is None else json.dumps(body), JSON)
             response = connection.getresponse()
             return response.status, response.read().decode()
         finally:
@@ -96,7 +100,7 @@ class Stream:
             "stream": True,
         }
         try:
-            connection.request("POST", "/v1/completions", json.dumps(question))
+            connection.request("POST", "/v1/completions", json.dumps(question), JSON)
             for line in connection.getresponse():
                 if line.strip():
                     self.lines.append(line.decode().strip())
@@ -168,7 +172,9 @@ def test_the_life_of_an_engine(start: Start, kind: str) -> None:
     wait_until(lambda: serving(engine), "the engine")
     assert json.loads(engine.ask("GET", "/v1/models")[1])["data"][0]["id"] == "chat"
     status, answer = engine.complete()
-    assert (status, answer["usage"]["prompt_tokens"] > 0) == (200, True)
+    assert status == 200, answer
+    assert answer["usage"]["prompt_tokens"] > 0
+    assert len(engine.ask("POST", "/v1/completions/render", {"model": "chat", "prompt": "a b"})[1]) > 20
     assert engine.complete()[1]["choices"] == answer["choices"], "greedy"
     assert engine.complete(model="other")[0] == 404
     assert engine.complete(prompt="word " * 2000)[0] == 400
@@ -181,6 +187,7 @@ def test_the_life_of_an_engine(start: Start, kind: str) -> None:
     assert engine.complete()[0] == 503, "the queue limit"
     assert engine.metric("vllm:admission_rejections_total") == 1
     assert engine.metric("vllm:cache_config_info{") == 1
+    page = engine.ask("GET", "/metrics")[1]
 
     engine.process.signal(signal.SIGTERM)
     wait_until(lambda: engine.complete()[0] in {500, 503}, "no new requests")
@@ -189,6 +196,13 @@ def test_the_life_of_an_engine(start: Start, kind: str) -> None:
         engine.fail("Recovery")
     assert all(stream.whole for stream in streams), [stream.lines[-1] for stream in streams]
     assert engine.end() == 0
+    shown = {
+        line.partition("{")[0].partition(" ")[0] for line in page.splitlines() if line.startswith("vllm:")
+    }
+    ours = Metrics(parse(["serve", "m"], {}), 1000).page().decode()
+    assert {line.partition("{")[0] for line in ours.splitlines() if line.startswith("vllm:")} <= shown
+    reasons = [line for line in page.splitlines() if line.startswith("vllm:admission_rejections_total{")]
+    assert [f'reason="{TOO_MANY}"' in line for line in reasons if line.endswith(" 1.0")] == [True], reasons
 
 
 def test_new_requests_get_500_while_it_drains(start: Start) -> None:
@@ -291,8 +305,8 @@ def test_metrics_that_are_not_numbers_and_an_end_without_a_word(start: Start) ->
     assert engine.end() == 1
 
 
-def test_a_prompt_is_rendered_when_asked_for(start: Start) -> None:
-    engine = start("--enable-scale-out", "--enable-server-load-tracking")
+def test_a_prompt_is_rendered_and_the_load_is_told_when_asked_for(start: Start) -> None:
+    engine = start("--enable-server-load-tracking")
     wait_until(lambda: serving(engine), "the engine")
     question = {"model": "chat", "prompt": "a b a", "messages": [{"role": "user", "content": "a b a"}]}
     (first,) = json.loads(engine.ask("POST", "/v1/completions/render", question)[1])

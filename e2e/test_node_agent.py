@@ -96,7 +96,9 @@ def kubelet(with_node: LiveCluster) -> Iterator[Kubelet]:
 def ask(address: str, path: str, body: object = None, port: int = 8000) -> tuple[int, str]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     data = None if body is None else json.dumps(body).encode()
-    with opener.open(f"http://{address}:{port}{path}", data=data, timeout=30) as response:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://{address}:{port}{path}", data, headers)
+    with opener.open(request, timeout=30) as response:
         return response.status, response.read().decode()
 
 

@@ -25,6 +25,7 @@ from sim.engine.prefix import PrefixCache
 _DRAINING = "cannot schedule new futures after shutdown"
 _COMPLETION_TOKENS = 16  # OpenAI's default, of completions only
 _VOCABULARY = 100_000
+TOO_MANY = "max_num_queued_reqs"
 _NOT_SIMULATED = ("n", "best_of", "logprobs", "echo", "tools", "guided_json", "structured_outputs")
 
 
@@ -202,10 +203,10 @@ class Server:
         )
 
     def _check_room(self, question: Question) -> None:
-        """Refuse at the queue limit; the reasons' names were not seen in a live vLLM."""
+        """Refuse at the queue limit; the reason for tokens was not seen in a live vLLM."""
         most, tokens = self._arguments.max_queued_requests, self._arguments.max_queued_tokens
         for reason, full in (
-            ("max_num_queued_reqs", most is not None and self._core.in_flight >= most),
+            (TOO_MANY, most is not None and self._core.in_flight >= most),
             (
                 "max_num_queued_tokens",
                 tokens is not None and self._core.prompt_tokens_waiting + len(question.prompt) > tokens,
@@ -283,6 +284,8 @@ def _token(word: str) -> int:
 
 
 async def _json(http: web.Request) -> dict[str, Any]:
+    if http.content_type != "application/json":
+        raise Refusal(400, "BadRequestError", "Unsupported Media Type: Only 'application/json' is allowed")
     try:
         body = await http.json()
     except ValueError:

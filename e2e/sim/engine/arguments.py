@@ -71,8 +71,7 @@ def parse(argv: list[str], environment: dict[str, str]) -> Arguments:
         gpu_memory_utilization=float(found["gpu_memory_utilization"] or 0.92),
         kv_cache_dtype=found["kv_cache_dtype"] or "auto",
         prefix_caching=found["enable_prefix_caching"] is not False,
-        scale_out=bool(found["enable_scale_out"])
-        or environment.get("VLLM_ENABLE_SCALE_OUT_ENDPOINTS") == "1",
+        scale_out=found["enable_scale_out"] is not False,
         load_tracking=bool(found["enable_server_load_tracking"]),
         stream_interval=int(found["stream_interval"] or 1),
         buckets=json.loads(found["custom_histogram_buckets"] or "{}"),
