@@ -96,6 +96,7 @@ class Reason(StrEnum):
     ROLLOUT_WAITS_FOR_ROOM = "RolloutWaitsForRoom"
     ROLLOUT_PAUSED = "RolloutPaused"
     ROLLOUT_FAILED = "RolloutFailed"
+    CANARY_WORSE = "CanaryWorse"
     SETTLED = "Settled"
     WAITS_FOR_PERSON = "WaitsForPerson"
     SCALED_TO_ZERO = "ScaledToZero"
@@ -313,6 +314,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "free the GPUs that the message counts, or write strategy: InPlace."
         ),
         Reason.ROLLOUT_PAUSED: ("rollout.paused holds a rollout where it is; write false to go on."),
+        Reason.CANARY_WORSE: (
+            "A new revision served worse than the old one, or answered otherwise, and was given up; mend "
+            "what the message names, and change the spec or approve the revision to have it tried again."
+        ),
         Reason.ROLLOUT_FAILED: (
             "A new revision did not start and was given up, and what ran before serves on; mend what the "
             "message names, and change the spec or approve the revision to have it tried again."

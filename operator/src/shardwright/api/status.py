@@ -232,6 +232,8 @@ class RolloutStatus(ApiModel):
     """Replicas of the new revision that answer."""
     desired: int
     """Replicas of the new revision that are wanted."""
+    canary_step: int | None = None
+    """Step of the canary, from 1; one more than there are when all are done; absent without a canary."""
     since: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
     """When it began, as far as the status tells."""
 

@@ -216,7 +216,8 @@ class Admission:
             )
             return
         revisions = revisions_of(self.store.children_of(entry.key), entry.uid)
-        wanted, running = self._propose(entry, service, case), answering(self.store, entry)
+        running = answering(self.store, entry) if any(r.failed for r in revisions) else {}
+        wanted = self._propose(entry, service, case)
         proposal = govern(self.planning, entry, service, wanted, revisions, running=running)
         proposal.priority, proposal.for_one_node = case.resolved.priority, case.resolved.for_one_node
         if case.kept is not None and proposal.target == case.kept.revision:

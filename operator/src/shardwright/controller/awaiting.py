@@ -86,7 +86,16 @@ def rollout_facts(work: Work) -> RolloutFacts | None:
         missing_gpus=decision.missing_gpus,
         gpus_per_replica=state.new.gpus,
         claim=work.ends_first,
+        canary_step=work.canary.step if work.canary else 0,
+        canary=_canary(work),
     )
+
+
+def _canary(work: Work) -> str:
+    canary = work.canary
+    if canary is None or canary.done:
+        return ""
+    return f"step {canary.step} of {canary.steps}: {canary.judgement.message.lower()}"
 
 
 def _told(now: Situation, waiting: Waiting) -> ProposalStatus | None:

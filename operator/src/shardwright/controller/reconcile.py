@@ -11,16 +11,19 @@ from math import inf
 from typing import Final
 
 from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.reasons import Reason
 from shardwright.cluster.facts import ChildKey, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.admission import Admission
 from shardwright.controller.apply import Applier, Desired
+from shardwright.controller.canaries import LOOK_S, Canaries, CanaryNow
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.planning import Planning, Proposal
 from shardwright.controller.report import Reporter
-from shardwright.controller.rolling import starts_of
+from shardwright.controller.rolling import ready_of, starts_of
 from shardwright.controller.starts import Starts
 from shardwright.controller.work import Situation, Work, desired_children, observe, plan_work, signature
+from shardwright.diagnose.canary import Verdict
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import NoPlan
 from shardwright.render.failed_start import FailedStart, failed_for
@@ -60,6 +63,7 @@ class Reconciler:
     timestamp: Callable[[], str]
     capabilities: Capabilities = field(default_factory=Capabilities)
     starts: Starts = field(default_factory=Starts)
+    canaries: Canaries = field(default_factory=Canaries)
     # All by uid: a service made anew under the same name is another one.
     _rendered: dict[str, tuple[tuple[object, ...], tuple[tuple[ChildKey, bytes], ...]]] = field(
         default_factory=dict
@@ -92,6 +96,7 @@ class Reconciler:
         self.applier.forget(uid)
         self._unreported.pop(uid, None)
         self.starts.forget(uid)
+        self.canaries.forget(uid)
         self.planning.forget(uid)
         self.reporter.forget(uid)
         self.reporter.recorder.forget(uid)
@@ -154,7 +159,25 @@ class Reconciler:
                 self.dispatch.wake_changed(entry.key)
         now = observe(self.store, self.planning, entry, service, proposal)
         failed, look_s = self._failed_start(now)
-        return now, plan_work(now, self.planning, failed), look_s
+        canary = self.canaries.look(now, ready=ready_of(now), now_s=self.clock())
+        if canary is not None and not canary.done:
+            look_s = min(look_s, LOOK_S)
+            failed = failed or self._worse(now, canary)
+        return now, plan_work(now, self.planning, failed, canary), look_s
+
+    def _worse(self, now: Situation, canary: CanaryNow) -> FailedStart | None:
+        """Return that the target serves worse than what it replaces, when it does and is not paused."""
+        rollout = now.service.spec.rollout
+        if canary.judgement.verdict is not Verdict.WORSE or (rollout and rollout.paused):
+            return None
+        if now.target not in now.deployments:
+            return None
+        return FailedStart(
+            reason=Reason.CANARY_WORSE,
+            message=canary.judgement.message,
+            at=self.timestamp(),
+            spec=self.planning.start_key(now.entry, now.service),
+        )
 
     def _failed_start(self, now: Situation) -> tuple[FailedStart | None, float]:
         """Return that the target has failed to start, when it has; and when to look again, in seconds.

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 _UNSCHEDULABLE = "Unschedulable"
 
 
-def state_of(now: "Situation", planning: Planning, core: Plan, in_the_way: Iterable[str]) -> State:
-    """Return where the rollout of a service stands; with no old workload there is none."""
+def state_of(
+    now: "Situation", planning: Planning, core: Plan, in_the_way: Iterable[str], most: int | None = None
+) -> State:
+    """Return where the rollout of a service stands; with no old workload there is none.
+
+    `most` bounds the new replicas for now, but takes none away that is there.
+    """
     earlier = others(now)
     spec = now.service.spec.rollout
     strategy = Strategy(spec.strategy) if spec and spec.strategy else Strategy.AUTO
@@ -36,7 +41,7 @@ def state_of(now: "Situation", planning: Planning, core: Plan, in_the_way: Itera
     }
     return State(
         target=now.target,
-        new=_new(now, core),
+        new=_new(now, core, most if earlier else None),
         old=tuple(_old(now, d, plans[d.revision]) for d in earlier),
         leaving=sum(leaving.values()),
         leaving_gpus=sum(count * plans[revision].gpus_per_replica for revision, count in leaving.items()),
@@ -97,13 +102,13 @@ def _answers(pod: PodFacts) -> bool:
     return pod.ready and pod.serving and not pod.terminating
 
 
-def _new(now: "Situation", core: Plan) -> New:
+def _new(now: "Situation", core: Plan, most: int | None) -> New:
     current = now.deployments.get(now.target)
     pods = [pod for pod in now.pods_of(now.target) if not pod.terminating]
     stated = current.replicas if current else 0
     return New(
         desired=now.desired,
-        goal=now.desired,
+        goal=now.desired if most is None else min(now.desired, max(most, stated)),
         granted=now.allocation.granted,
         stated=stated,
         placed=live_replicas(
@@ -113,7 +118,7 @@ def _new(now: "Situation", core: Plan) -> New:
             stuck=sum(1 for p in now.pods_of(now.target) if not p.node and p.trouble == _UNSCHEDULABLE),
         ),
         pods=len(pods),
-        ready=sum(1 for pod in pods if _answers(pod)),
+        ready=ready_of(now),
         gpus=core.gpus_per_replica,
     )
 
@@ -159,6 +164,11 @@ def _helps(now: "Situation", planning: Planning, core: Plan) -> bool:
         for node, given in held.items()
         if node in nodes
     )
+
+
+def ready_of(now: "Situation") -> int:
+    """Count the pods of the target that answer."""
+    return sum(1 for pod in now.pods_of(now.target) if _answers(pod))
 
 
 def starts_of(now: "Situation") -> list[Start]:

@@ -16,6 +16,7 @@ from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Desired
+from shardwright.controller.canaries import CanaryNow
 from shardwright.controller.one_node import in_the_way
 from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
 from shardwright.controller.rolling import others, state_of
@@ -102,6 +103,7 @@ class Work:
     state: State | None = None
     """Where the rollout stands; None without a target."""
     decision: Decision = field(default_factory=lambda: Decision(new=0))
+    canary: CanaryNow | None = None
 
     @property
     def renders(self) -> bool:
@@ -146,7 +148,12 @@ def observe(
     )
 
 
-def plan_work(now: Situation, planning: Planning, failed: FailedStart | None = None) -> Work:
+def plan_work(
+    now: Situation,
+    planning: Planning,
+    failed: FailedStart | None = None,
+    canary: CanaryNow | None = None,
+) -> Work:
     """Decide what to have and what to remove.
 
     That the target has `failed` to start is put on record first, and nothing moves with it: what is to be in
@@ -160,7 +167,8 @@ def plan_work(now: Situation, planning: Planning, failed: FailedStart | None = N
         return work
     first = in_the_way(now)
     work.ends_first = min(first.values(), default="")
-    work.state = state_of(now, planning, core, first)
+    work.canary = canary
+    work.state = state_of(now, planning, core, first, canary.goal if canary else None)
     work.decision = hold(work.state) if failed is not None else decide(work.state)
     made = now.target in now.deployments
     begins = work.decision.new or not now.desired or (first and now.allocation.granted)

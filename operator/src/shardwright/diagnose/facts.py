@@ -148,6 +148,10 @@ class RolloutFacts:
     gpus_per_replica: int = 1
     claim: str = ""
     """The claim that it waits for."""
+    canary_step: int = 0
+    """Step of the canary, from 1; 0 without one."""
+    canary: str = ""
+    """What is known at its step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

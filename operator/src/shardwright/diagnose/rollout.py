@@ -60,7 +60,7 @@ def _progress(rollout: RolloutFacts) -> str:
     at = {
         "Starting": "the new replicas load the model, and the old ones serve until those answer",
         "Retiring": "the new replicas answer or wait for the GPUs of the old ones, which leave",
-        "Canary": "a part of the new replicas serves and is judged",
+        "Canary": f"a part of the new replicas serves and is judged, {rollout.canary}",
     }.get(rollout.step, "older replicas still serve")
     new, old = rollout.to_revision, rollout.from_revision
     return f"Revision {new} takes the place of {old} ({rollout.strategy}): {at}"
@@ -81,18 +81,22 @@ def cause_of(failed: FailedFacts) -> Trouble:
         reason = Reason(failed.failed.reason)
     except ValueError:  # of a later version
         reason = Reason.CRASH_LOOP
-    return Trouble(
-        reason=reason, message=f"Revision {failed.revision} did not start: {failed.failed.message}"
-    )
+    message = f"Revision {failed.revision} {_fault(failed)}: {failed.failed.message}"
+    return Trouble(reason=reason, message=message)
+
+
+def _fault(failed: FailedFacts) -> str:
+    return "was given up" if failed.failed.reason == Reason.CANARY_WORSE else "did not start"
 
 
 def given_up(facts: ServiceFacts, failed: FailedFacts) -> str:
-    """Return what did not start, what runs in its place and how it is tried again."""
+    """Return what was given up and why, what runs in its place and how it is tried again."""
     command = approve_command(facts.namespace, facts.name)
     again = f"run {command} --clear" if failed.approved else f"run {command} --revision {failed.revision}"
-    why = failed.failed.message.rstrip(".")
+    why, fault = failed.failed.message.rstrip("."), _fault(failed)
+    fault += " and was given up" if fault == "did not start" else ""
     return (
-        f"Revision {failed.revision} ({failed.summary}) did not start and was given up "
-        f"({failed.failed.reason}: {why}). Revision {failed.back_to} serves on, and the other is not tried "
-        f"again as it is: correct the spec, or {again} once what it lacked is there"
+        f"Revision {failed.revision} ({failed.summary}) {fault} ({failed.failed.reason}: {why}). Revision "
+        f"{failed.back_to} serves on, and the other is not tried again as it is: correct the spec, or "
+        f"{again} once what it lacked is there"
     )

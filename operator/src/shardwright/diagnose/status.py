@@ -73,6 +73,7 @@ def _rollout(facts: ServiceFacts) -> RolloutStatus | None:
             "to_revision": now.to_revision,
             "ready": now.ready,
             "desired": now.desired,
+            "canary_step": now.canary_step or None,
             "since": before.since if before is not None and same else facts.now,
         }
     )
