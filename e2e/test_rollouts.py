@@ -61,12 +61,11 @@ class Watch:
             told = self.world.get(self.name).get("status", {})
             raise AssertionError(f"{late}\n{told}\n{self.world.operator.tail()}") from late
 
-    def while_(self, seconds: float) -> None:
-        """Look for a while in which nothing may happen."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+    def looks(self, count: int) -> None:
+        """Look so often, with a moment in between."""
+        for _ in range(count):
             self.look()
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     def out(self, old: str, replicas: int) -> bool:
         """Whether another revision alone runs, and is Ready."""
@@ -164,7 +163,7 @@ def test_a_pause_holds_both_sets_until_it_is_taken_back(world: World) -> None:
         world.cluster.api.merge(path, {"metadata": {"annotations": {NEVER: None}}})
     wait_until(lambda: sum(is_ready(pod) for pod in world.pods()) == 2, "both to answer")
     watch = Watch(world)
-    watch.while_(3)
+    watch.looks(30)
     assert (watch.fewest, sorted(replicas_of(world).values())) == (2, [1, 1])
     assert world.get("chat")["status"]["rollout"]["step"] == "Paused"
     world.apply(world.service("chat", replicas=2, engine=env("1"), rollout={"paused": False}))
@@ -232,10 +231,10 @@ def test_an_operator_that_is_killed_again_and_again_ends_the_rollout_all_the_sam
     old = running(world, 4 if strategy == "BlueGreen" else 2)
     world.apply(world.service("chat", replicas=2, engine=env("1"), rollout={"strategy": strategy}))
     watch = Watch(world)
-    for delay_s in (0.05, 0.15, 0.3, 0.5, 0.8):
-        watch.while_(delay_s)
+    for count in (1, 2, 3, 5, 8):
+        watch.looks(count)
         world.operator.kill()
-        watch.while_(0.3)
+        watch.looks(3)
         world.operator.start()
     watch.until(lambda: watch.out(old, 2), "the rollout")
     watch.until(lambda: REVISION not in watch.selector(), "the Service to select all")

@@ -121,6 +121,9 @@ def test_a_pause_moves_nothing():
         decision = decide(state(old(1), new=at, strategy=strategy, paused=True, serves="old"))
         assert (decision.new, decision.old, decision.serves) == (1, {"old": 1}, "old")
         assert (decision.step, decision.over) == (Step.PAUSED, False)
+    # Scaling to zero is obeyed all the same.
+    none = decide(state(old(1), new=new(desired=0, granted=0, stated=1), paused=True))
+    assert (none.new, none.old) == (0, {"old": 0})
     # What has no old replicas beside it is no rollout.
     assert decide(state(new=new(), paused=True)).new == 2
 

@@ -1,11 +1,14 @@
 """Each strategy over the whole loop: what is written, what is told, and that a crash between writes changes nothing."""
 
 import asyncio
+import random
 
 import pytest
 
 from controller.kubelet import LOADING
 from controller.test_failed_start import TWO, env, replicas, started
+from shardwright.api.llmservice import ServiceKey
+from shardwright.controller.work import observe, plan_work
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -61,7 +64,7 @@ async def test_progress_is_told_with_its_beginning(fake):
     new = kubelet.revision("b")
     kubelet.broken[new] = LOADING
     await kubelet.run(30)
-    told = progress(fake)
+    told = dict(progress(fake))
     since = told.pop("since")
     assert told == {
         "strategy": "Auto",
@@ -177,3 +180,29 @@ async def test_a_crash_between_any_two_writes_ends_in_the_same_state(fake, strat
     assert selected(fake) == [None, None]
     assert fake.condition("chat", "Ready")[0] == "True"
     assert least >= (2 if strategy in {"Surge", "BlueGreen"} else 1)
+
+
+async def test_the_order_in_which_pods_and_workloads_are_seen_changes_nothing(fake):
+    kubelet, good = await started(fake, 3)
+    for value in ("b", "c"):
+        change(fake, value)
+        await asyncio.sleep(2)
+        kubelet.broken = {kubelet.revision(value): LOADING}
+        await kubelet.run(10)
+    parts, key = fake.parts, ServiceKey(("team", "chat"))
+    entry, proposal = parts.store.services[key], parts.planning.proposals[key]
+    now = observe(parts.store, parts.planning, entry, entry.service, proposal)
+    assert len(now.deployments) == 3
+    expected = plan_work(now, parts.planning)
+    for _ in range(10):
+        for name in ("pods", "deployments"):
+            items = list(getattr(now, name).items())
+            random.shuffle(items)
+            setattr(now, name, dict(items))
+        found = plan_work(now, parts.planning)
+        assert (found.state, found.decision, found.earlier) == (
+            expected.state,
+            expected.decision,
+            expected.earlier,
+        )
+    assert good in now.deployments

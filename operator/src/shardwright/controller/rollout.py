@@ -131,7 +131,7 @@ def decide(state: State) -> Decision:
         still = state.leaving > 0 and state.serves == state.target
         count = min(state.new.placed, state.new.stated) if state.in_the_way else state.new.placed
         return Decision(new=count, serves=state.target if still else "")
-    if state.paused:
+    if state.paused and state.new.desired:
         return hold(state)
     if state.strategy is Strategy.BLUE_GREEN and (blue := _serving_alone(state)):
         return _blue_green(state, blue)
