@@ -159,11 +159,18 @@ class Reconciler:
                 self.dispatch.wake_changed(entry.key)
         now = observe(self.store, self.planning, entry, service, proposal)
         failed, look_s = self._failed_start(now)
-        canary = self.canaries.look(now, ready=ready_of(now), now_s=self.clock())
+        canary = self._canary(now)
         if canary is not None and not canary.done:
             look_s = min(look_s, LOOK_S)
             failed = failed or self._worse(now, canary)
         return now, plan_work(now, self.planning, failed, canary), look_s
+
+    def _canary(self, now: Situation) -> CanaryNow | None:
+        """Return the canary that is under way."""
+        if len(now.deployments) == (now.target in now.deployments):  # no other one
+            self.canaries.forget(now.entry.uid)
+            return None
+        return self.canaries.look(now, ready=ready_of(now), now_s=self.clock())
 
     def _worse(self, now: Situation, canary: CanaryNow) -> FailedStart | None:
         """Return that the target serves worse than what it replaces, when it does and is not paused."""
@@ -186,9 +193,12 @@ class Reconciler:
         """
         uid, rollout = now.entry.uid, now.service.spec.rollout
         current = now.deployments.get(now.target)
-        key = self.planning.start_key(now.entry, now.service) if len(now.deployments) > 1 else ""
+        if current is None or len(now.deployments) == 1:
+            self.starts.forget(uid)
+            return None, inf
+        key = self.planning.start_key(now.entry, now.service)
         good = now.deployments.keys() - failed_for(now.revisions, key) - {now.target}
-        if current is None or not good or (rollout and rollout.paused):
+        if not good or (rollout and rollout.paused):
             self.starts.forget(uid)
             return None, inf
         trouble, look_s = self.starts.judge(

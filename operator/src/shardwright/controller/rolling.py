@@ -102,6 +102,17 @@ def _answers(pod: PodFacts) -> bool:
     return pod.ready and pod.serving and not pod.terminating
 
 
+def placed_of(now: "Situation") -> int:
+    """Return the replicas to state for the target, were there no other revision."""
+    current = now.deployments.get(now.target)
+    return live_replicas(
+        desired=now.desired,
+        granted=now.allocation.granted,
+        live=current.replicas if current else 0,
+        stuck=sum(1 for p in now.pods_of(now.target) if not p.node and p.trouble == _UNSCHEDULABLE),
+    )
+
+
 def _new(now: "Situation", core: Plan, most: int | None) -> New:
     current = now.deployments.get(now.target)
     pods = [pod for pod in now.pods_of(now.target) if not pod.terminating]
@@ -111,12 +122,7 @@ def _new(now: "Situation", core: Plan, most: int | None) -> New:
         goal=now.desired if most is None else min(now.desired, max(most, stated)),
         granted=now.allocation.granted,
         stated=stated,
-        placed=live_replicas(
-            desired=now.desired,
-            granted=now.allocation.granted,
-            live=stated,
-            stuck=sum(1 for p in now.pods_of(now.target) if not p.node and p.trouble == _UNSCHEDULABLE),
-        ),
+        placed=placed_of(now),
         pods=len(pods),
         ready=ready_of(now),
         gpus=core.gpus_per_replica,

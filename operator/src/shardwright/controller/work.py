@@ -19,7 +19,7 @@ from shardwright.controller.apply import Desired
 from shardwright.controller.canaries import CanaryNow
 from shardwright.controller.one_node import in_the_way
 from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
-from shardwright.controller.rolling import others, state_of
+from shardwright.controller.rolling import others, placed_of, state_of
 from shardwright.controller.rollout import Decision, State, Step, decide, hold
 from shardwright.diagnose.facts import PodTrouble
 from shardwright.planner.types import Plan
@@ -101,7 +101,7 @@ class Work:
     ends_first: str = ""
     """Claim for one node, for which old replicas end before the target's are made; empty when none do."""
     state: State | None = None
-    """Where the rollout stands; None without a target."""
+    """Where the rollout stands; None where there is none."""
     decision: Decision = field(default_factory=lambda: Decision(new=0))
     canary: CanaryNow | None = None
 
@@ -168,16 +168,20 @@ def plan_work(
     first = in_the_way(now)
     work.ends_first = min(first.values(), default="")
     work.canary = canary
-    work.state = state_of(now, planning, core, first, canary.goal if canary else None)
-    work.decision = hold(work.state) if failed is not None else decide(work.state)
     made = now.target in now.deployments
+    if len(now.deployments) == made and not now.serves and not first:  # as nearly always
+        work.decision = Decision(new=placed_of(now))
+    else:
+        work.state = state_of(now, planning, core, first, canary.goal if canary else None)
+        work.decision = hold(work.state) if failed is not None else decide(work.state)
     begins = work.decision.new or not now.desired or (first and now.allocation.granted)
     if made or (begins and work.decision.step is not Step.PAUSED):
         work.target = Intent(
             revision=now.target, replicas=work.decision.new, number=_number(now), failed=failed
         )
     _keep_old(now, work, work.decision)
-    work.lifted = [*_lifted(now, planning, work)]
+    if any(record.failed is not None for record in now.revisions):
+        work.lifted = [*_lifted(now, planning, work)]
     if work.target is not None and set(now.deployments) <= {now.target}:
         earlier = [r for r in now.revisions if r.number > PROPOSED]
         work.remove += [r for r in earlier[HISTORY:] if r.revision not in staying]
@@ -219,7 +223,7 @@ def _keep_old(now: Situation, work: Work, decision: Decision) -> None:
 
     One without replicas stays until the rollout is over: it says that there is one, and what it replaces.
     """
-    for deployment in others(now):
+    for deployment in others(now) if decision.old else ():
         count, record = decision.old[deployment.revision], now.record_of(deployment.revision)
         if count == 0 and (decision.over or record is None):
             work.remove.append(deployment)
@@ -234,8 +238,8 @@ def desired_children(
     objects: list[JsonObject] = []
     digest = planning.template_digest(now.entry, now.service)
     if work.target is not None:
-        wanted = _request(now, work.target, capabilities, digest)
-        objects += render(replace(wanted, serves=work.decision.serves))
+        wanted, serves = _request(now, work.target, capabilities, digest), work.decision.serves
+        objects += render(replace(wanted, serves=serves) if serves else wanted)
     for intent in work.earlier:
         objects.append(workload(_request(now, intent, capabilities, digest))[1])
     for intent in (*work.lifted, *([work.record] if work.record else [])):
