@@ -228,6 +228,23 @@ def text(rows: list[dict[str, Any]]) -> str:
     return "\n".join((head, *lines))
 
 
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the table of docs/autoscaling.md: a line for each rule, attainment @ hours and reversals for each trace."""
+    traces = [case.name for case in CASES]
+    at = {(one["trace"], one["rule"]): one for one in rows}
+    rules = dict.fromkeys(one["rule"] for one in rows if one["trace"] in traces)
+    first = [rule for rule in rules if rule.startswith("shardwright")]
+    lines = ["| rule | conv | code | mixed day |", "| --- | --- | --- | --- |"]
+    for rule in (*first, *(rule for rule in rules if rule not in first)):
+        found = [at.get((trace, rule)) for trace in traces]
+        cells = [
+            f"{one['attainment']:.3f} @ {one['gpuHours']:.1f}, {one['reversals']}" if one else "–"
+            for one in found
+        ]
+        lines.append(f"| {'**shardwright**' if rule == 'shardwright' else rule} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """Run; return 1 when a bar is missed."""
     parser = argparse.ArgumentParser(
@@ -239,7 +256,7 @@ def main() -> int:
     )
     parser.add_argument("--search", action="store_true", help="look for the clairvoyant's schedules anew")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    parser.add_argument("-o", "--output", choices=("text", "json", "markdown"), default="text")
     args = parser.parse_args()
     if args.held_out:
         print(text(case_rows(HELD_OUT, quick=True)))
@@ -251,7 +268,8 @@ def main() -> int:
     document = {"percentile": PERCENTILE, "model": asdict(MODEL), "rows": rows, "missed": missed}
     if args.write:
         RESULTS.write_text(json.dumps(document, indent=1) + "\n")
-    print(json.dumps(document, indent=1) if args.output == "json" else text(rows))
+    shown = {"text": text, "markdown": markdown, "json": lambda _: json.dumps(document, indent=1)}
+    print(shown[args.output](rows))
     for one in missed:
         print(f"MISSED {one}", file=sys.stderr)
     return 1 if missed else 0

@@ -1,8 +1,10 @@
 """The autoscaler keeps its bars on the chat trace and two hours of the mixed day; the whole is `make bench-autoscaler`."""
 
 import json
+from pathlib import Path
 
-from bench_autoscaler import CASES, QUICK, RESULTS, case_rows, failures, infeasible_rows
+from autoscaler_picture import picture
+from bench_autoscaler import CASES, QUICK, RESULTS, case_rows, failures, infeasible_rows, markdown
 
 from shardwright.autoscaler.replay.fleet import Snapshot
 from shardwright.autoscaler.replay.rivals import hpa_in_flight, keda_waiting
@@ -16,6 +18,13 @@ def test_the_bars_hold_on_what_ci_replays():
 def test_the_committed_results_keep_the_bars():
     rows = json.loads(RESULTS.read_text())["rows"]
     assert failures(rows, CASES) == []
+
+
+def test_the_documents_show_the_committed_results():
+    rows = json.loads(RESULTS.read_text())["rows"]
+    docs = Path(__file__).parents[2] / "docs"
+    assert markdown(rows) in (docs / "autoscaling.md").read_text()
+    assert picture(rows) == (docs / "images/autoscaling.svg").read_text()
 
 
 def test_rivals_follow_their_formulas():

@@ -31,6 +31,7 @@ GOOD = {
     "plan": ["-f", "SERVICE", H100],
     "explain": ["-f", "SERVICE", H100],
     "simulate": ["--trace", "TRACE", "--replica-model", "REPLICA", "--ttft-ms=2000", "--tpot-ms=150"],
+    "trace": ["LOG"],
     "diff": ["SERVICE", "SERVICE", H100],
     "approve": ["chat", "-n", "team-a", "--revision", B],
     "rollback": ["chat", "-n", "team-a", "--list"],
@@ -69,6 +70,9 @@ BAD = [
     *([*SIMULATE, "-f", "SERVICE", *words] for words in (["--trace", "ODD"], ["--trace", "SERVICE"], ["--trace=/does/not/exist"],
         ["--replica-model", "TRACE"], ["--replica-model", "SERVICE"], ["--trace-scale=0"], ["--percentile=101"],
         ["--min-replicas=9", "--max-replicas=3"], ["--policy=fixed:-1"])),
+    [*SIMULATE, "-f", "SERVICE", "--html=/does/not/exist"], [*SIMULATE, "-f", "SERVICE", "--policy=clairvoyant:2"],
+    ["trace"], ["trace", "/does/not/exist"], ["trace", "SERVICE"], ["trace", "LOG", "--requests=LOG"],
+    ["trace", "--requests=LOG", "--input-tokens=LOG", "--output-tokens=LOG"],
     ["explain"], ["explain", "chat", "-f", "SERVICE", H100], ["explain", "chat", H100], ["explain", "-f", "REFUSED", H100],
     ["diff"], ["diff", "SERVICE", H100], ["diff", "-", "-", H100], ["diff", "SERVICE", "/does/not/exist", H100],
     ["diff", "-f", "SERVICE", "OTHER", H100],
@@ -94,6 +98,7 @@ def run(tmp_path, capsys, cluster):  # noqa: F811 -- the fixture
         "FULL": full,
         "TRACE": TRACE,
         "REPLICA": json.dumps(REPLICA),
+        "LOG": '{"time": 1, "prompt_tokens": 9, "completion_tokens": 3}\n',
         "ODD": "arrival_s,input_tokens,output_tokens\n1,none,3\n",
     }
     for name, content in files.items():

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import pytest
 import yaml
@@ -60,6 +61,7 @@ def test_bounds_and_targets_come_from_the_service_unless_options_say_otherwise(s
         "wva",
         "ray:20",
         "dynamo:0.5",
+        "clairvoyant:0.9",
     ],
 )
 def test_every_rival_can_be_named(simulate, policy):
@@ -69,3 +71,35 @@ def test_every_rival_can_be_named(simulate, policy):
 def test_copies_make_the_load_larger(simulate):
     targets = ["--ttft-ms=2000", "--tpot-ms=150"]
     assert simulate(*targets, "--trace-scale=3")["gpuHours"] > 1.8 * simulate(*targets)["gpuHours"]
+
+
+def test_several_rules_are_compared_in_the_order_in_which_they_are_named(simulate):
+    rules = ["fixed:4", "hpa-kv", "fixed:4"]
+    rows = simulate("--ttft-ms=2000", "--tpot-ms=150", *(f"--policy={rule}" for rule in rules))
+    assert [row.pop("policy") for row in rows] == ["fixed:4", "hpa-kv"]
+    assert rows[0] == simulate("--ttft-ms=2000", "--tpot-ms=150", "--policy=fixed:4")
+
+
+def test_the_clairvoyant_attains_its_share_for_no_more_hours_than_the_rule_that_does(simulate):
+    targets = ["--ttft-ms=2000", "--tpot-ms=150"]
+    own = simulate(*targets)
+    best = simulate(*targets, f"--policy=clairvoyant:{own['attainment'] - 0.01:.4f}")
+    assert best["attainment"] >= own["attainment"] - 0.01
+    assert best["gpuHours"] <= own["gpuHours"]
+
+
+def test_the_page_has_the_figures_that_are_printed(simulate, tmp_path):
+    page = tmp_path / "page.html"
+    rows = simulate(
+        "--ttft-ms=2000", "--tpot-ms=150", "--policy=shardwright", "--policy=hpa-kv", "--html", str(page)
+    )
+    text = page.read_text()
+    data = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)[1])
+    assert [{key: run[key] for key in row} for run, row in zip(data["runs"], rows, strict=True)] == rows
+    assert sum(data["requestsPerSecond"]) * data["slotSeconds"] == pytest.approx(7200, abs=1)
+    assert all(run["sizes"][0][0] == 0 for run in data["runs"])
+    for path, shown in re.findall(r'data-path="([^"]+)">([^<]*)<', text):
+        found = data
+        for part in path.strip("/").split("/"):
+            found = found[int(part)] if isinstance(found, list) else found[part]
+        assert shown == str(found), path

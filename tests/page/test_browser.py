@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.test_exit_codes import REPLICA
 from page.devtools import Browser, program
 from page.documents import NAMES, at, explanation_of
 from shardwright.cli.main import main
@@ -17,6 +18,7 @@ from shardwright.cli.page.page import render
 PHONE, DESKTOP = 390, 1280
 LOOKS = [(name, *look) for name in NAMES for look in ((PHONE, False), (DESKTOP, True))]
 LOOKS += [("chat", PHONE, True), ("chat", DESKTOP, False)]
+LOOKS += [("replay", PHONE, False), ("replay", DESKTOP, True), ("replay", DESKTOP, False)]
 SERVICE = Path(__file__).parents[2] / "examples" / "chat-70b-slo.yaml"
 
 OUTSIDE = """[...document.querySelectorAll('body *')]
@@ -63,7 +65,22 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     for name in NAMES:
         (folder / f"{name}.html").write_text(render(explanation_of(name)), encoding="utf-8")
-    return {name: (folder / f"{name}.html").as_uri() for name in NAMES}
+    replay_page(folder)
+    return {name: (folder / f"{name}.html").as_uri() for name in (*NAMES, "replay")}
+
+
+def replay_page(folder):
+    """Two hours whose load doubles, under three rules."""
+    arrivals, now = [], 0.0
+    while now < 7200:
+        now += 0.5 if now < 3600 else 0.25
+        arrivals.append(f"{now},900,120\n")
+    (folder / "trace.csv").write_text("arrival_s,input_tokens,output_tokens\n" + "".join(arrivals))
+    (folder / "replica.json").write_text(json.dumps(REPLICA))
+    files = ["--trace", str(folder / "trace.csv"), "--replica-model", str(folder / "replica.json")]
+    rules = ["--policy=shardwright", "--policy=fixed:1", "--policy=hpa-in-flight"]
+    targets = ["--ttft-ms=2000", "--tpot-ms=150"]
+    assert main(["simulate", *files, *targets, *rules, "--html", str(folder / "replay.html")]) == 0
 
 
 @pytest.mark.parametrize(("name", "width", "dark"), LOOKS)

@@ -7,7 +7,6 @@ is printed: text, JSON, or a page. Exit code: 0 planned, 1 no plan, 2 bad input.
 import argparse
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,7 +21,7 @@ from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
 from shardwright.cli.counts import of_plan
 from shardwright.cli.decide import add_inputs, complain, decide, tell
-from shardwright.cli.files import InputError
+from shardwright.cli.files import InputError, write_text
 from shardwright.cli.live import Raw, namespace_of, read_service_and_revision
 from shardwright.diagnose.waiting import approve_command
 from shardwright.planner.explanation.build import Case, explain, full_explanation
@@ -90,11 +89,7 @@ def _explanation(args: argparse.Namespace) -> Explanation:
 def _write(path: str, document: dict[str, Any]) -> None:
     from shardwright.cli.page.page import render  # noqa: PLC0415 -- only the page needs its template engine
 
-    try:
-        Path(path).write_text(render(document), encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"--html: cannot write {path}: {why}") from error
+    write_text("--html", path, render(document))
 
 
 def live_explanation(raw: Raw, revision: Raw | None) -> Explanation:

@@ -1,4 +1,4 @@
-"""Files that a command is given, and standard input.
+"""Files that a command is given or told to write, and standard input.
 
 Decides how much of one is read, and in which encoding. Never decides what is in it: `cluster.documents` does.
 """
@@ -6,6 +6,7 @@ Decides how much of one is read, and in which encoding. Never decides what is in
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from shardwright.api.reasons import Reason
@@ -53,6 +54,15 @@ def read_lines(path: str) -> Iterator[str]:
                 most = f"{LONGEST_LINE_BYTES >> 20} MiB"
                 raise InputError(f"{where} is longer than {most}: write one JSON object a line")
             yield _decoded(line, where)
+
+
+def write_text(option: str, path: str, text: str) -> None:
+    """Write a file that an option names. Raises InputError."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{option}: cannot write {path}: {why}") from error
 
 
 def name_of(path: str) -> str:

@@ -18,6 +18,7 @@ COMMANDS = {
     "plan": "the operator's own decision for an LLMService, offline or against a cluster",
     "explain": "why the decision is what it is: text, JSON or a page with pictures",
     "simulate": "what the autoscaler would do with a log of requests",
+    "trace": "a trace for simulate from a log of your own, or from Prometheus",
     "diff": "what a change does, before it is applied",
     "approve": "put a plan in force that waits",
     "rollback": "put an earlier revision in force again",

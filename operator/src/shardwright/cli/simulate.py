@@ -1,33 +1,30 @@
-"""`shardwright simulate` replays a trace of requests under the autoscaler, or another rule.
+"""`shardwright simulate` replays a trace of requests under the autoscaler, or other rules.
 
-Decides what a file of requests, a replica model and a spec mean for a replay, and how figures are printed.
-The replay and the rules are `autoscaler`'s. Exit code: 0 replayed, 2 bad input.
+Decides what a file of requests, a replica model and a spec mean for a replay. The replay and the rules are
+`autoscaler`'s; what is shown of them is `cli.simulation`'s. Exit code: 0 replayed, 2 bad input.
 """
 
 import argparse
-import csv
-import gzip
 import json
 from collections.abc import Callable
-from io import StringIO
 from math import ceil, isfinite
-from pathlib import Path
 from typing import Final
 
 from shardwright.api.defaults import resolve
-from shardwright.autoscaler.replay import rivals
+from shardwright.autoscaler.replay import clairvoyant, rivals
 from shardwright.autoscaler.replay.fleet import Policy, World, replay
 from shardwright.autoscaler.replay.own import Own
-from shardwright.autoscaler.replay.score import Score, score
 from shardwright.autoscaler.replay.trace import Trace, overlaid
 from shardwright.autoscaler.replica import ReplicaModel, capacity
 from shardwright.autoscaler.signals import ScalingPlan
+from shardwright.cli import simulation
 from shardwright.cli.decide import complain
 from shardwright.cli.files import InputError, name_of, read_text
 from shardwright.cli.plan_input import read_service
+from shardwright.cli.simulation import Run
+from shardwright.cli.trace_input import COLUMNS, read_trace
 
 REPLAYED, BAD_INPUT = 0, 2
-COLUMNS: Final = ("arrival_s", "input_tokens", "output_tokens")
 KEYS: Final = {
     "stepMs": ("step_s", 1e-3), "perSequenceMs": ("sequence_s", 1e-3), "perKvTokenUs": ("kv_token_s", 1e-6),
     "perPrefillTokenMs": ("prefill_token_s", 1e-3), "kvTokens": ("kv_tokens", 1.0),
@@ -38,9 +35,12 @@ WHOLE: Final = ("kvTokens", "tokenBudget", "seats")
 COLD_START: Final = "coldStartSeconds"
 POLICIES: Final = (
     "shardwright", "fixed", "hpa-in-flight", "hpa-kv", "keda-waiting", "llm-d", "knative", "wva", "ray",
-    "dynamo",
+    "dynamo", "clairvoyant",
 )  # fmt: skip
-PERCENTILE: Final = 95.0
+PERCENTILE: Final = 99.0
+"""Without a spec. The clairvoyant's too, whose search is for a share of requests and not for percentiles."""
+TRIM_SLOTS: Final = 20
+"""Slots of 15 s that the clairvoyant lowers at once."""
 MOST_REPLICAS: Final = 1000
 
 
@@ -55,7 +55,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "-f", "--filename", metavar="FILE", help="an LLMService: its slo, scaling and GPU budget"
     )
-    parser.add_argument("--trace", required=True, metavar="FILE", help=f"CSV, also .gz: {', '.join(COLUMNS)}")
+    parser.add_argument(
+        "--trace", required=True, metavar="FILE", help=f"CSV ({', '.join(COLUMNS)}) or .jsonl, also .gz"
+    )
     parser.add_argument(
         "--replica-model", required=True, metavar="FILE", help=f"JSON: {', '.join(KEYS)}, {COLD_START}"
     )
@@ -64,7 +66,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--ttft-ms", type=float, metavar="MS", help="instead of the spec's slo.ttft")
     parser.add_argument("--tpot-ms", type=float, metavar="MS", help="instead of the spec's slo.tpot")
-    parser.add_argument("--percentile", type=float, metavar="P", help="instead of the spec's; 95 without one")
+    parser.add_argument(
+        "--percentile", type=float, metavar="P", help=f"instead of the spec's; {PERCENTILE:g} without one"
+    )
     parser.add_argument("--min-replicas", type=int, metavar="N")
     parser.add_argument("--max-replicas", type=int, metavar="N")
     parser.add_argument("--gpus-per-replica", type=int, default=1, metavar="N")
@@ -73,10 +77,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--seed", type=int, default=1, help="of offsets and cold starts")
     parser.add_argument(
-        "--policy", default="shardwright", metavar="NAME[:VALUE]",
-        help=f"{', '.join(POLICIES)}; VALUE is a target, or replicas of fixed",
+        "--policy", action="append", metavar="NAME[:VALUE]",
+        help=f"{', '.join(POLICIES)}; VALUE is a target, replicas of fixed, or the share that clairvoyant "
+        "attains; may be given again, to compare",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    parser.add_argument("-o", "--output", choices=("text", "json"), help="text, unless --html is given alone")
+    parser.add_argument("--html", metavar="FILE", help="write one self-contained page with pictures")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,16 +91,23 @@ def run(args: argparse.Namespace) -> int:
         model, cold_start_s = _model(args.replica_model)
         trace = _trace(args.trace, args.trace_scale, args.seed)
         plan = _plan(args, model, cold_start_s, trace)
-        figures = _figures(args, plan, trace)
+        names = list(dict.fromkeys(args.policy or ["shardwright"]))
+        policies = [_policy(name, plan) for name in names]
+        runs = [_run(args, plan, trace, *one) for one in zip(names, policies, strict=True)]
+        if args.html is not None:
+            simulation.write_page(args.html, runs, plan)
     except InputError as error:
         complain("simulate", error)
         return BAD_INPUT
-    print(_told(figures, args.output))
+    if args.output == "json":
+        print(simulation.as_json(runs))
+    elif args.output == "text" or args.html is None:
+        print(simulation.as_text(runs))
     return REPLAYED
 
 
-def _figures(args: argparse.Namespace, plan: ScalingPlan, trace: Trace) -> Score:
-    policy = _policy(args.policy, plan)
+def _run(args: argparse.Namespace, plan: ScalingPlan, trace: Trace, name: str, policy: Policy | None) -> Run:
+    """Replay one rule; without one, look for the clairvoyant's schedule first."""
     served = capacity(plan.model, plan.input_tokens, plan.output_tokens, plan.tpot_s)
     rate = len(trace.arrival_s) / max(1.0, trace.end_s)
     first = ceil(rate / served.rate_per_s / 0.9) if served.rate_per_s else 1
@@ -111,21 +124,13 @@ def _figures(args: argparse.Namespace, plan: ScalingPlan, trace: Trace) -> Score
         unscored_s=args.unscored_seconds,
         seed=args.seed,
     )
-    return score(replay(trace, world, policy), plan.gpus_per_replica)
-
-
-def _told(figures: Score, output: str) -> str:
-    rows = {
-        "attainment": round(figures.attainment, 4),
-        "gpuHours": round(figures.gpu_hours, 3),
-        "p95TtftMs": round(figures.p95_ttft_ms, 1),
-        "reversals": figures.reversals,
-        "resizes": figures.resizes,
-        "cutRequests": figures.cut_requests,
-    }
-    if output == "json":
-        return json.dumps(rows)
-    return "\n".join(f"{key:<12} {value}" for key, value in rows.items())
+    if policy is None:
+        share = _number(name.partition(":")[2]) or plan.percentile / 100
+        need, _ = clairvoyant.search(trace, world, share, TRIM_SLOTS)
+        outcome, _ = clairvoyant.run(trace, world, need)
+    else:
+        outcome = replay(trace, world, policy)
+    return Run(name, outcome, plan.gpus_per_replica)
 
 
 def _model(path: str) -> tuple[ReplicaModel, float]:
@@ -154,32 +159,7 @@ def _model(path: str) -> tuple[ReplicaModel, float]:
 def _trace(path: str, copies: int, seed: int) -> Trace:
     if not 1 <= copies <= 100:
         raise InputError(f"--trace-scale: must be from 1 to 100, not {copies}")
-    where = name_of(path)
-    rows = csv.DictReader(StringIO(_csv(path)))
-    if rows.fieldnames is None or not set(COLUMNS) <= set(rows.fieldnames):
-        raise InputError(f"{where}: the first line must name the columns {', '.join(COLUMNS)}")
-    found: list[tuple[float, int, int]] = []
-    for number, row in enumerate(rows, 2):
-        try:
-            one = (float(row["arrival_s"]), int(row["input_tokens"]), int(row["output_tokens"]))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{where}, line {number}: is not three numbers") from error
-        if not (0 <= one[0] <= 1e8 and 1 <= one[1] <= 10**8 and 1 <= one[2] <= 10**8):
-            raise InputError(f"{where}, line {number}: times start at 0, and both lengths at 1 token")
-        found.append(one)
-    if not found:
-        raise InputError(f"{where}: has no requests")
-    found.sort()
-    return overlaid(Trace([r[0] for r in found], [r[1] for r in found], [r[2] for r in found]), copies, seed)
-
-
-def _csv(path: str) -> str:
-    if not path.endswith(".gz"):
-        return read_text(path)
-    try:
-        return gzip.decompress(Path(path).read_bytes()).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
+    return overlaid(read_trace(path), copies, seed)
 
 
 def _plan(args: argparse.Namespace, model: ReplicaModel, cold_start_s: float, trace: Trace) -> ScalingPlan:
@@ -216,10 +196,12 @@ def _plan(args: argparse.Namespace, model: ReplicaModel, cold_start_s: float, tr
         raise InputError(str(error)) from error
 
 
-def _policy(text: str, plan: ScalingPlan) -> Policy:
+def _policy(text: str, plan: ScalingPlan) -> Policy | None:
+    """Return the rule that an option names; None for the clairvoyant, which is no rule."""
     name, _, value = text.partition(":")
     number = _number(value)
-    rules: dict[str, Callable[[float | None], Policy]] = {
+    rules: dict[str, Callable[[float | None], Policy | None]] = {
+        "clairvoyant": lambda _: None,
         "shardwright": lambda _: Own(plan),
         "llm-d": lambda _: rivals.llmd_default(),
         "wva": lambda _: rivals.wva_v2(plan.model),
@@ -231,7 +213,7 @@ def _policy(text: str, plan: ScalingPlan) -> Policy:
         "ray": lambda n: rivals.Ray(text, target=n or 2),
         "dynamo": lambda n: rivals.Dynamo(text, model=plan.model, tpot_s=plan.tpot_s, rho=n or 1.0),
     }
-    if name not in rules or (value and number is None):
+    if name not in rules or (value and number is None) or (name == "clairvoyant" and number and number >= 1):
         raise InputError(
             f"--policy: must be one of {', '.join(POLICIES)}, with :VALUE above 0 if any, not {text!r}"
         )

@@ -29,7 +29,7 @@ def told(fits: Sequence[Fit], best: Fit, winner: Fit, cost: Cost) -> list[Candid
         if fit is winner:
             lines.append(chosen(fit, cost))
         else:
-            # What the pool holds too little of never came to be compared, whatever beats it on its product.
+            # What the pool holds too little of was never compared, whatever beats it on its own product.
             first = fit is best or _held_less(fit, winner, cost) or _lost_with_a_node(fit, winner)
             lines.append(lost(fit, winner if first else best, cost))
     return lines

@@ -1,6 +1,6 @@
 """`shardwright explain --html`: the explanation as one page that needs nothing else.
 
-Decides that the page is made from the JSON document alone, that every figure on it is looked up there and
+Decides that a page is made from the JSON document alone, that every figure on it is looked up there and
 carries its place in it, that every text is escaped, and that nothing is ever fetched (a policy in the page
 forbids it). The same document gives the same bytes.
 """
@@ -58,15 +58,20 @@ class Figures:
 def render(document: dict[str, Any]) -> str:
     """Return the page of an explanation, given as its JSON document."""
     figures = Figures(document)
+    return rendered("page.html.j2", document, n=figures.number, s=figures.text, m=figures.mark, charts=charts)
+
+
+def rendered(template: str, document: dict[str, Any], **names: object) -> str:
+    """Return a page, with style, script, the policy that forbids all else, and the document in it."""
     style, script = _asset("style.css"), _asset("script.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    return _environment().get_template("page.html.j2").render(
-        doc=document, n=figures.number, s=figures.text, m=figures.mark, charts=charts, policy=policy,
-        style=Markup(style), script=Markup(script),  # noqa: S704 -- the package's own files
-        data=_embedded(document),
+    return _environment().get_template(template).render(
+        doc=document, policy=policy, style=Markup(style),  # noqa: S704 -- the package's own files, both
+        script=Markup(script),  # noqa: S704
+        data=_embedded(document), **names,
     )  # fmt: skip
 
 
