@@ -78,7 +78,7 @@ class Parts:
         instance = options.instance or platform.node()
         recorder = Recorder(api, clock=clock, timestamp=precise_now, instance=instance)
         reporter = Reporter(api, store, planning, recorder, metrics, clock, now)
-        reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock)
+        reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock, now)
         parts = cls(api, store, planning, dispatch, queue, reconciler)
         if options.engine_metrics is not None:
             parts.calibrator = parts._calibrator(options.engine_metrics, metrics)
