@@ -118,6 +118,14 @@ class Reason(StrEnum):
     NOT_MEASURED = "NotMeasured"
     METRICS_UNAVAILABLE = "MetricsUnavailable"
     ENGINES_NOT_SCRAPED = "EnginesNotScraped"
+    SIGNALS_UNKNOWN = "SignalsUnknown"
+    TARGET_NOT_AN_EDGE = "TargetNotAnEdge"
+    PROMPT_TOO_LONG = "PromptTooLong"
+    STEP_TOO_SLOW = "StepTooSlow"
+    SIZE_LIMITED = "SizeLimited"
+    # Events of a size
+    SCALED_UP = "ScaledUp"
+    SCALED_DOWN = "ScaledDown"
 
 
 class CalibrationReason(StrEnum):
@@ -383,6 +391,28 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "Prometheus answers but has no series of this service's pods; check its scrape configuration, "
             "and the names of its namespace and pod labels in the operator's --prometheus options."
         ),
+        Reason.SIGNALS_UNKNOWN: (
+            "Figures that the size rests on are missing from a ready engine, so it does not fall; see that "
+            "port http of every pod is scraped, or can be reached by the operator."
+        ),
+        Reason.TARGET_NOT_AN_EDGE: (
+            "A target is no edge of the engines' histogram, so misses of it are not counted and the size "
+            "follows the load alone; use a newer engine.version, or write a target that is an edge."
+        ),
+        Reason.PROMPT_TOO_LONG: (
+            "More prompts than may miss are too long for slo.ttft even on an idle replica, so the size "
+            "stays; raise the target, or plan for longer prompts in spec.workload."
+        ),
+        Reason.STEP_TOO_SLOW: (
+            "Even a single request misses slo.tpot, so the size stays; raise the target, or plan again with "
+            "it so that a replica gets more or faster GPUs."
+        ),
+        Reason.SIZE_LIMITED: (
+            "The load takes more replicas than run; status.scaling.limit says what holds them back: raise "
+            "scaling.maxReplicas or pool.maxGPUs, add nodes or free GPUs."
+        ),
+        Reason.SCALED_UP: "Event: the autoscaler asks for more replicas; status.scaling has the figures.",
+        Reason.SCALED_DOWN: "Event: the autoscaler asks for fewer replicas; status.scaling has the figures.",
     }
 )
 """One sentence for each reason: what it means and what to do next."""

@@ -89,7 +89,7 @@ def compare(
         return this.made("Added" if this.added else "Changed", said, kept)
     leads_to = _leads_to(this, service, new, nodes)
     records = [*this.old.records, *_only_named(this, service, leads_to, live=live)]
-    found = forecast(records, service.spec, leads_to, replicas=count)
+    found = forecast(records, service.spec, leads_to, replicas=count, sized=this.old.sized)
     if found.unknown:
         _refuse_unknown(this, service, records)
     _note_cut(this, service, found)

@@ -16,7 +16,7 @@ from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
-from shardwright.api.status import CalibrationStatus, Condition, RolloutStatus
+from shardwright.api.status import CalibrationStatus, Condition, RolloutStatus, ScalingStatus
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
 from shardwright.cluster.drift import additions, digest, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
@@ -141,6 +141,7 @@ class StatusFacts(NamedTuple):
     conditions: tuple[Condition, ...] = ()
     calibration: CalibrationStatus | None = None
     rollout: RolloutStatus | None = None
+    scaling: ScalingStatus | None = None
 
     def holds(self, kind: str) -> bool:
         """Whether a condition is True."""
@@ -245,6 +246,7 @@ def status_facts(status: JsonObject) -> StatusFacts:
         conditions=read_conditions(status),
         calibration=read_calibration(status),
         rollout=_read_rollout(status),
+        scaling=read_scaling(status),
     )
 
 
@@ -277,6 +279,17 @@ def _read_rollout(status: JsonObject) -> RolloutStatus | None:
         return None
     try:
         return RolloutStatus.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def read_scaling(status: JsonObject) -> ScalingStatus | None:
+    """Read what a status says of the size; None when it says nothing, or nothing that can be read."""
+    raw = status.get("scaling")
+    if not raw:
+        return None
+    try:
+        return ScalingStatus.model_validate(raw)
     except ValidationError:
         return None
 

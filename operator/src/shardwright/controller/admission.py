@@ -16,6 +16,7 @@ from typing import Final
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.api.support import unimplemented
+from shardwright.autoscaler import schedule
 from shardwright.cluster.errors import ClusterError, Transient
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
@@ -235,14 +236,15 @@ class Admission:
         if proposal.core is None:
             return
         children = self.store.children_of(entry.key).values()
-        replicas = wanted_replicas(entry, service, proposal, children)
+        replicas = wanted_replicas(entry, service, proposal, children, self.planning.scaled)
         whole = needs_a_whole_set(service, proposal.target, children, entry.uid)
         claim = self.planning.claim_of(entry, service, proposal, replicas, all_or_none=whole)
         self.planning.ledger.submit(claim)
 
     def _propose(self, entry: ServiceEntry, service: LLMService, case: _Case) -> Proposal:
         resolved = case.resolved
-        found = unimplemented(service.spec), unknown_variants(service.spec), overlay.check(service.spec)
+        spec = service.spec
+        found = unimplemented(spec), unknown_variants(spec), overlay.check(spec), schedule.check(spec)
         problems = (*chain(*found), *resolved.problems)
         if case.kept is not None:
             self.metrics.planned("Kept")

@@ -132,7 +132,7 @@ def observe(
         service=service,
         proposal=proposal,
         allocation=planning.allocation(entry.key, proposal.target) if core else Allocation(wanted=0),
-        desired=wanted_replicas(entry, service, proposal, children.values()),
+        desired=wanted_replicas(entry, service, proposal, children.values(), planning.scaled),
         deployments={
             child.revision: child
             for child in children.values()

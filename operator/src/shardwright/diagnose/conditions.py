@@ -14,7 +14,15 @@ from typing import Literal
 
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
-from shardwright.api.status import Condition
+from shardwright.api.scaling_reasons import (
+    INFEASIBLE_SENTENCES,
+    RULE_SENTENCES,
+    UNKNOWN_SENTENCES,
+    InfeasibleTerm,
+    ScalingRule,
+    UnknownSignal,
+)
+from shardwright.api.status import Condition, ScalingStatus
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, unschedulable, worst
@@ -181,10 +189,38 @@ def _slo_met(facts: ServiceFacts) -> _Verdict:
             "the names of its namespace and pod labels are those of the operator's options"
         )
         return _Verdict(status="Unknown", reason=Reason.ENGINES_NOT_SCRAPED, message=message)
+    if facts.scaling is not None and running and (verdict := _of_size(facts.scaling)) is not None:
+        return verdict
     message = "Percentiles are not measured yet"
     if metrics.calibration is not None:
         message += "; means and their ratios to the prediction are in status.calibration"
     return _Verdict(status="Unknown", reason=Reason.NOT_MEASURED, message=message)
+
+
+def _of_size(told: ScalingStatus) -> _Verdict | None:
+    """Say what no size mends, what holds the size back, and what is not known; None when there is nothing."""
+    if told.infeasible:
+        term = InfeasibleTerm(told.infeasible[0])
+        return _Verdict(
+            status="False",
+            reason=Reason(term.value),
+            message=f"{INFEASIBLE_SENTENCES[term].rstrip('.')}. The size stays at {told.desired_replicas}",
+        )
+    unknown = [UnknownSignal(name) for name in told.unknown or ()]
+    if UnknownSignal.SIGNALS_UNKNOWN in unknown:
+        message = UNKNOWN_SENTENCES[UnknownSignal.SIGNALS_UNKNOWN].rstrip(".")
+        return _Verdict(status="Unknown", reason=Reason.SIGNALS_UNKNOWN, message=message)
+    if told.limit:
+        rule = ScalingRule(told.limit)
+        return _Verdict(
+            status="Unknown",
+            reason=Reason.SIZE_LIMITED,
+            message=f"{RULE_SENTENCES[rule].rstrip('.')} (status.scaling.limit: {rule})",
+        )
+    if unknown:
+        message = " ".join(UNKNOWN_SENTENCES[name] for name in unknown).rstrip(".")
+        return _Verdict(status="Unknown", reason=Reason.TARGET_NOT_AN_EDGE, message=message)
+    return None
 
 
 def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:

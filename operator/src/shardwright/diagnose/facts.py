@@ -14,6 +14,7 @@ from shardwright.api.status import (
     PlanStatus,
     ProposalStatus,
     RolloutStatus,
+    ScalingStatus,
 )
 from shardwright.diagnose.budget import BudgetCut
 from shardwright.planner.types import NoPlan, Plan
@@ -223,3 +224,5 @@ class ServiceFacts:
     workloads: tuple[WorkloadFacts, ...] = ()
     """All workloads of the service, old revisions included."""
     metrics: MetricsFacts = field(default_factory=MetricsFacts)
+    scaling: ScalingStatus | None = None
+    """How the size came about, as it was last worth telling; None where the planned count holds."""

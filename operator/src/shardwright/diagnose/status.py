@@ -28,6 +28,7 @@ def status(facts: ServiceFacts) -> dict[str, object]:
         conditions=list(conditions(facts)),
         plan=for_replicas(facts.plan, facts.desired_replicas) if facts.plan else None,
         calibration=facts.metrics.calibration,
+        scaling=facts.scaling,
         revisions=_revisions(facts) or None,
         rollout=_rollout(facts),
         proposal=_proposal(facts),

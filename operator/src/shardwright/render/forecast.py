@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMServiceSpec
-from shardwright.planner.load import replicas_of
+from shardwright.planner.load import Sized, replicas_of, size_kept
 from shardwright.planner.types import Plan
 from shardwright.render.approval import PROPOSED, in_force, on_record, replicas_beside, replicas_held, rule
 from shardwright.render.difference import Outline, Pods, pods_between
@@ -108,9 +108,16 @@ def led_to(records: Sequence[Revision], spec: LLMServiceSpec, decision: Plan) ->
 
 
 def forecast(
-    records: Sequence[Revision], spec: LLMServiceSpec, leads_to: Revision | None, *, replicas: int
+    records: Sequence[Revision],
+    spec: LLMServiceSpec,
+    leads_to: Revision | None,
+    *,
+    replicas: int,
+    sized: Sized | None = None,
 ) -> Forecast:
     """Return what happens when `spec` is applied to a service with these records and so many replicas.
+
+    `sized`: the size that its status tells; None while the planned count holds.
 
     `leads_to` is what the spec leads to, None when it leads to nothing: then what runs keeps running.
     """
@@ -132,6 +139,17 @@ def forecast(
             count = replicas_of(after.plan, resolved, max_gpus)
         else:
             count = replicas_beside(after.plan, resolved, max_gpus, recorded=count, live=count)
+        if sized is not None and resolved.scale.mode != "External":
+            leads = leads_to is not None and not ruling.unknown and after.revision == leads_to.revision
+            each, scale = max(1, after.plan.gpus_per_replica), resolved.scale
+            low = max(scale.min_replicas, count) if resolved.survive_node_loss else scale.min_replicas
+            count = size_kept(
+                sized,
+                planned=count if leads else None,
+                low=low,
+                high=scale.max_replicas,
+                most=max(max_gpus // each, 0 if leads else replicas),
+            )
     return Forecast(
         before=before,
         after=after,
