@@ -93,6 +93,10 @@ class Reason(StrEnum):
     NOT_ENOUGH_REPLICAS = "NotEnoughReplicas"
     NO_REPLICAS = "NoReplicas"
     ROLLING_OUT = "RollingOut"
+    ROLLOUT_WAITS_FOR_ROOM = "RolloutWaitsForRoom"
+    ROLLOUT_PAUSED = "RolloutPaused"
+    CANARY_WORSE = "CanaryWorse"
+    ROLLOUT_FAILED = "RolloutFailed"
     SETTLED = "Settled"
     WAITS_FOR_PERSON = "WaitsForPerson"
     SCALED_TO_ZERO = "ScaledToZero"
@@ -105,6 +109,7 @@ class Reason(StrEnum):
     FOREIGN_EDIT = "ForeignEdit"
     START_TOO_SLOW = "StartTooSlow"
     HUB_UNAUTHORIZED = "HubUnauthorized"
+    HUB_RATE_LIMITED = "HubRateLimited"
     POD_CONFIG = "PodConfig"
     PODS_REFUSED = "PodsRefused"
     NODE_LOST = "NodeLost"
@@ -309,7 +314,22 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "Fewer replicas answer than are wanted; see Placed and Degraded for the cause."
         ),
         Reason.NO_REPLICAS: "No replica answers; see Placed and Degraded for the cause.",
-        Reason.ROLLING_OUT: "A new revision is replacing the old one; wait until it has.",
+        Reason.ROLLING_OUT: (
+            "A new revision is replacing the old one; wait until it has, status.rollout says how far it is."
+        ),
+        Reason.ROLLOUT_WAITS_FOR_ROOM: (
+            "A new revision has no room beside the old one, and rollout.strategy gives nothing up for it; "
+            "free the GPUs that the message counts, or write strategy: InPlace."
+        ),
+        Reason.ROLLOUT_PAUSED: ("rollout.paused holds a rollout where it is; write false to go on."),
+        Reason.CANARY_WORSE: (
+            "A new revision served worse than the old one, or answered otherwise, and was given up; mend "
+            "what the message names, and change the spec or approve the revision to have it tried again."
+        ),
+        Reason.ROLLOUT_FAILED: (
+            "A new revision did not start and was given up, and what ran before serves on; mend what the "
+            "message names, and change the spec or approve the revision to have it tried again."
+        ),
         Reason.SETTLED: "Everything is as the spec asks; nothing to do.",
         Reason.WAITS_FOR_PERSON: "The operator cannot go on by itself; do what the message says.",
         Reason.SCALED_TO_ZERO: "No replica is wanted now; raise the replica count to serve.",
@@ -339,6 +359,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.HUB_UNAUTHORIZED: (
             "The hub or the object store refuses the download; accept the model's licence there and check "
             "model.source.hub.tokenSecretRef, or model.source.uri.credentialsSecretRef."
+        ),
+        Reason.HUB_RATE_LIMITED: (
+            "The hub limits the rate of downloads, which are tried again by themselves; give a token with "
+            "model.source.hub.tokenSecretRef, or download once with model.cache or a mirror."
         ),
         Reason.POD_CONFIG: (
             "Kubernetes cannot make a container from the pod, for example because a key is missing; the "

@@ -206,6 +206,38 @@ class CalibrationStatus(ApiModel):
     """When this was written."""
 
 
+class FailedStartStatus(ApiModel):
+    """That a revision did not start, and was given up until the spec says something else of its pods."""
+
+    reason: ReasonName
+    """One word from the table of reasons, such as ImagePull."""
+    message: Sentence
+    """What was seen, with the last line of the engine's log where it ended."""
+    at: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When it was given up."""
+
+
+class RolloutStatus(ApiModel):
+    """How far a rollout is; absent when none is under way."""
+
+    strategy: Literal["Auto", "Surge", "InPlace", "BlueGreen"]
+    """How the new revision replaces the old one."""
+    step: Literal["Starting", "Retiring", "WaitsForRoom", "WaitsForClaim", "Canary", "Paused"]
+    """What it is at: new replicas load the model, old ones leave, or what it waits for."""
+    from_revision: Short
+    """Hash of the revision that is replaced: the newest, when there are several."""
+    to_revision: Short
+    """Hash of the revision that replaces it."""
+    ready: int
+    """Replicas of the new revision that answer."""
+    desired: int
+    """Replicas of the new revision that are wanted."""
+    canary_step: int | None = None
+    """Step of the canary, from 1; one more than there are when all are done; absent without a canary."""
+    since: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When it began, as far as the status tells."""
+
+
 class RevisionStatus(ApiModel):
     """A plan that was or is in force."""
 
@@ -219,6 +251,8 @@ class RevisionStatus(ApiModel):
     """Replicas that it should have now."""
     ready_replicas: int
     """Replicas of it that serve now."""
+    failed: FailedStartStatus | None = None
+    """That it did not start; absent when it did, or is not known not to."""
 
 
 class ProposalStatus(ApiModel):
@@ -325,7 +359,9 @@ class LLMServiceStatus(ApiModel):
     revisions: (
         Annotated[list[RevisionStatus], Field(max_length=8, json_schema_extra=keyed_by("name"))] | None
     ) = None
-    """Plans in force, the newest first."""
+    """Plans in force, the newest first, and those that did not start."""
+    rollout: RolloutStatus | None = None
+    """How far a rollout is; absent when none is under way."""
     proposal: ProposalStatus | None = None
     """What the spec leads to while another plan is in force, or none yet; or what it would lead to if it
     were planned again with what was measured. Absent when there is nothing of the kind."""

@@ -41,16 +41,6 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda s: bool(s.scaling and s.scaling.scale_to_zero),
     ),
     (
-        "spec.rollout.strategy",
-        "only Auto is implemented",
-        lambda s: bool(s.rollout and s.rollout.strategy not in {None, "Auto"}),
-    ),
-    (
-        "spec.rollout.paused",
-        "pausing a rollout is not implemented yet",
-        lambda s: bool(s.rollout and s.rollout.paused),
-    ),
-    (
         "spec.rollout.canary",
         "canary steps are not implemented yet; a revision is rolled out in one go",
         lambda s: bool(s.rollout and s.rollout.canary),

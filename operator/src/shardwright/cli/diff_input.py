@@ -191,9 +191,10 @@ def before_of_live(found: revisions.Live) -> Before:
     notes: list[str] = []
     for revision in found.revisions:
         try:
-            records.append(
-                read_record(dict(revision.data), revision=revision.revision, number=revision.number)
+            found_record = read_record(
+                dict(revision.data), revision=revision.revision, number=revision.number
             )
+            records.append(replace(found_record, failed=revision.failed))
         except RevisionError as error:
             notes.append(f"revision {revision.revision} cannot be read: {error}")
     try:

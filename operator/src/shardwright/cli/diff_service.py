@@ -179,6 +179,8 @@ def _said(this: Comparison, service: LLMService, found: Forecast) -> Iterator[st
         parts = ", ".join(_differences(after, waiting, found.after))
         what = f" ({': '.join(part for part in (waiting.summary, parts) if part)})" if waiting else ""
         why = "for approval" if service.spec.plan_policy == "Manual" else "while another is pinned"
+        if found.failed == found.waits.revision:
+            why = "since it did not start"
         yield f"revision {found.waits.revision}{what} waits {why}"
 
 

@@ -1,8 +1,8 @@
 """`shardwright simulate` replays a trace of requests under the autoscaler, or other rules.
 
 Decides what a file of requests, a replica model or a plan, and a spec mean for a replay. The plan is the
-planner's, the replay and the rules are `autoscaler`'s; what is shown of them is `cli.simulation`'s. Exit
-code: 0 replayed, 2 bad input.
+planner's, the replay and the rules are `autoscaler`'s; what is shown is `cli.simulation`'s. Exit code: 0
+replayed, 2 bad input.
 """
 
 import argparse

@@ -82,7 +82,7 @@ class Parts:
         instance = options.instance or platform.node()
         recorder = Recorder(api, clock=clock, timestamp=precise_now, instance=instance)
         reporter = Reporter(api, store, planning, recorder, metrics, clock, now)
-        reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock)
+        reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock, now)
         sizes = Sizes(store, lambda: datetime.now(UTC), reads=options.engine_metrics is not None)
         planning.scaled, reporter.scaling = sizes.wanted, sizes.status_of
         scaler = Scaler(sizes, planning, queue, metrics, clock, now)

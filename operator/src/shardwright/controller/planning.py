@@ -36,6 +36,7 @@ from shardwright.planner.types import (
 )
 from shardwright.render.approval import CALIBRATED, newest_first, on_record, replicas_beside, replicas_held
 from shardwright.render.digest import revision_hash, template_digest
+from shardwright.render.failed_start import spec_key
 from shardwright.render.revision import read_revision
 from shardwright.render.scheduling import pool_of_template
 from shardwright.topology.ledger import Ledger
@@ -79,6 +80,8 @@ class Proposal:
     """Replicas that the status says were wanted, where the target's figures are an earlier spec's; else 0."""
     waiting: Waiting | None = None
     """What the spec leads to, where that is not the target (see `controller.approvals`)."""
+    failed: str = ""
+    """The revision that would be in force, had it started; the target is what ran before it."""
     recalculated: Waiting | NoPlan | None = None
     """What planning the same spec again leads to, counting with what was measured; never in force by itself
     (see `controller.recalculation`)."""
@@ -202,6 +205,10 @@ class Planning:
             found = self._digests[entry.spec_digest] = template_digest(service.spec)
         return found
 
+    def start_key(self, entry: ServiceEntry, service: LLMService) -> str:
+        """Name what a start that failed was tried for."""
+        return spec_key(self.template_digest(entry, service), service.spec.approved_revision)
+
     def keep(
         self, entry: ServiceEntry, service: LLMService, revisions: list[ChildFacts]
     ) -> ChildFacts | None:
@@ -310,7 +317,15 @@ class Planning:
 
     # Claims.
 
-    def claim_of(self, entry: ServiceEntry, service: LLMService, proposal: Proposal, replicas: int) -> Claim:
+    def claim_of(
+        self,
+        entry: ServiceEntry,
+        service: LLMService,
+        proposal: Proposal,
+        replicas: int,
+        *,
+        all_or_none: bool = False,
+    ) -> Claim:
         """Build what a service claims for its target. The proposal must have one."""
         if proposal.core is None:
             raise ValueError(f"{entry.key} has no target to claim for")
@@ -322,6 +337,7 @@ class Planning:
             replicas=replicas,
             priority=proposal.priority,
             created_s=entry.created_s,
+            minimum=replicas if all_or_none else 1,
             spread=bool(service.spec.availability and service.spec.availability.survive_node_loss),
         )
 

@@ -19,7 +19,7 @@ from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, sta
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Outcome
-from shardwright.controller.awaiting import recalculated_facts, waiting_facts
+from shardwright.controller.awaiting import failed_facts, recalculated_facts, rollout_facts, waiting_facts
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.budget import cut_by_budget
@@ -79,7 +79,7 @@ class Reporter:
         """Write the status if it is worth it; seconds to wait when it is not yet."""
         with self.metrics.cpu("report"):
             facts = self._facts(now, work, outcome)
-            timeless = replace(facts, now="", previous=())
+            timeless = replace(facts, now="", previous=(), previous_rollout=None)
             if self._told.get(now.entry.uid) == (now.entry.status.digest, timeless):
                 self._news_since.pop(now.entry.uid, None)
                 return None
@@ -196,6 +196,9 @@ class Reporter:
             if in_force or now.proposal.core
             else resolved.scale.planned_replicas,
             placement=placement,
+            rollout=rollout_facts(work),
+            previous_rollout=now.entry.status.rollout,
+            failed=failed_facts(now),
             ends_first=work.ends_first,
             workloads=self._workloads(now, work),
             metrics=self.engine_metrics(now.entry, now.target),
@@ -305,7 +308,9 @@ class Reporter:
             summary=replace(core, replicas=desired).summary if core else "",
             desired=desired,
             pods=len(staying),
-            ready=sum(1 for pod in staying if pod.ready and pod.serving),
+            ready=sum(1 for pod in staying if pod.ready and pod.serving)
+            if now.serves in {"", revision}
+            else 0,
             deadline_exceeded=bool(deployment and deployment.deadline_exceeded),
             create_failure=deployment.create_failure if deployment else "",
             troubles=self._troubles(staying),

@@ -29,6 +29,8 @@ _EXPECTED: Final = frozenset(
         Reason.NOT_PLANNED.value,
         Reason.NOT_OBSERVED.value,
         Reason.WAITS_FOR_APPROVAL.value,
+        Reason.ROLLOUT_PAUSED.value,
+        Reason.ROLLOUT_WAITS_FOR_ROOM.value,
     }
 )
 """Reasons of a false condition that are part of an ordinary life."""
