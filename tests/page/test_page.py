@@ -16,7 +16,7 @@ from shardwright.cli.page import charts
 from shardwright.cli.page.page import render
 
 VOID = {"meta", "input", "line", "rect", "circle", "path", "polyline", "polygon", "br"}
-REFUSED = {"too tight", "cannot fit", "too long"}
+REFUSED = {"too tight", "no target met", "cannot fit", "too long"}
 WITHOUT_CURVES = {*REFUSED, "recorded by another version"}
 STATIC = re.compile(r"P95")
 """The one figure of the template's own words: the percentile that the fields of the workload are named after."""
