@@ -99,6 +99,19 @@ _MADE = {
     ),
     "assumed load": _asked(LLAMA_8B, (A6000, 4), slo={"ttft": {"percentile": 95, "milliseconds": 700}}),
     "too tight": _asked(LLAMA_8B, (H100, 8), slo={"ttft": {"percentile": 95, "milliseconds": 5}}),
+    "no target met": _asked(
+        LLAMA_70B, (A6000, 8, 2), workload={"requestsPerMinute": 20},
+        slo={"ttft": {"percentile": 95, "milliseconds": 8000}, "tpot": {"percentile": 95, "milliseconds": 5}},
+    ),
+    "rag on many": _asked(
+        "deepseek-ai/DeepSeek-V3", (H100, 8, 8), ("NVIDIA-H200", 8, 8), (A100_80, 8, 4), pool={"maxGPUs": 128},
+        model={"allowedKVCacheDtypes": ["Auto", "FP8"]},
+        workload={
+            "profile": "RAG", "requestsPerMinute": 900, "inputTokens": {"p50": 6000, "p95": 20_000},
+            "outputTokens": {"p50": 300, "p95": 900}, "sharedPrefixTokens": 1000,
+        },
+        slo={"ttft": {"percentile": 95, "milliseconds": 5000}, "tpot": {"percentile": 95, "milliseconds": 80}},
+    ),
     "cannot fit": _asked("Qwen/Qwen3-235B-A22B", (T4, 4)),
     "too long": _asked(LLAMA_8B, (H100, 8), model={"maxContextTokens": 500_000}),
     "recorded": _recorded,

@@ -15,9 +15,10 @@ from page.documents import NAMES, at, explanation_of
 from shardwright.cli.main import main
 from shardwright.cli.page.page import render
 
-PHONE, DESKTOP = 390, 1280
+PHONE, TABLET, DESKTOP = 390, 768, 1280
 LOOKS = [(name, *look) for name in NAMES for look in ((PHONE, False), (DESKTOP, True))]
 LOOKS += [("chat", PHONE, True), ("chat", DESKTOP, False)]
+LOOKS += [(name, TABLET, False) for name in NAMES]
 LOOKS += [("replay", PHONE, False), ("replay", DESKTOP, True), ("replay", DESKTOP, False)]
 SERVICE = Path(__file__).parents[2] / "examples" / "chat-70b-slo.yaml"
 

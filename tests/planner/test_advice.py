@@ -95,6 +95,20 @@ KINDS = {
         ),
         (LLAMA_8B, MIXED, {"workload": {"requestsPerMinute": 100}, "slo": slo(ttft=1500, tpot=60)}),
     ),
+    "CheaperOverPCIe": (
+        (
+            LLAMA_70B, ((A6000, 8, 2),), {"workload": {"requestsPerMinute": 20}, "slo": slo(ttft=8000, tpot=300)},
+            "keep what is stated: 3.28 an hour instead of 9.84 an hour for 3 replicas",
+        ),
+        (LLAMA_70B, ((A6000, 8, 2),), {"workload": {"requestsPerMinute": 20}, "slo": slo(ttft=8000, tpot=200)}),
+    ),
+    "ReplicasForProfile": (
+        (
+            LLAMA_8B, ((A6000, 8),), {"workload": {"requestsPerMinute": 300}, "slo": slo(ttft=20_000)},
+            "would be kept under the load for",
+        ),
+        (LLAMA_8B, ((A6000, 8),), {"workload": {"requestsPerMinute": 300}, "slo": slo(ttft=20_000, tpot=100)}),
+    ),
 }  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def answers(found):
             walk.ONE: "No: weights 131.4 GiB", walk.ISLAND: "TP4: each GPU holds 32.9 GiB of weights",
         }),
         (QWEN_32B, [(A6000, 4)], {}, {
-            walk.ONE: "No: weights", walk.ISLAND: "None: TP2: it fits, but its 2 ranks would talk over PCIe",
+            walk.ONE: "No: weights", walk.ISLAND: "None: TP2: it fits for 1.64 an hour, but its 2 ranks would talk over PCIe",
             walk.BEYOND: "Yes, TP1·PP2: 2 stages over the islands of one node",
         }),
         (QWEN_32B, [(A6000, 4)], {"pool": {"interconnect": {"policy": "Any"}}}, {

@@ -9,6 +9,7 @@ import re
 import pytest
 
 from planner.plan_support import (
+    A100_40,
     A100_80,
     A6000,
     H100,
@@ -21,6 +22,7 @@ from planner.plan_support import (
     QWEN_32B,
     QWEN_MOE_FP8,
     decide,
+    explained,
     reasons,
     request,
     shapes,
@@ -211,11 +213,43 @@ class TestUnstatedTargets:
         assert stated.gpus_per_replica > 1
         assert plan_status(stated, "").missed_targets is None
 
-    def test_they_at_most_double_the_replicas(self):
+    def test_they_add_no_replica_and_what_they_would_take_is_told(self):
         spec = {"workload": rate(100), "pool": {"maxGPUs": 16}}
         found = planned(decide("Qwen/Qwen3-8B", shapes((A6000, 4, 4)), **copy.deepcopy(spec)))
         loose = planned(decide("Qwen/Qwen3-8B", shapes((A6000, 4, 4)), slo=slo(60_000, 60_000), **spec))
-        assert (loose.replicas, found.replicas) == (1, 2)
+        assert loose.replicas == found.replicas == 1
+        [told] = [a.message for a in found.advice if a.reason.value == "ReplicasForProfile"]
+        more = re.search(r"for ([\d.]+) an hour for (\d+) replicas instead of ([\d.]+) an hour", told)
+        assert float(more[1]) == pytest.approx(int(more[2]) * float(more[3]))
+        kept = planned(
+            decide("Qwen/Qwen3-8B", shapes((A6000, 4, 4)), scaling={"minReplicas": int(more[2])}, **spec)
+        )
+        one_less = planned(
+            decide("Qwen/Qwen3-8B", shapes((A6000, 4, 4)), scaling={"minReplicas": int(more[2]) - 1}, **spec)
+        )
+        assert not any(a.reason.value == "ReplicasForProfile" for a in kept.advice)
+        assert one_less.speed.missed
+        assert len(kept.speed.missed) < len(one_less.speed.missed)
+
+    @pytest.mark.parametrize("most", [2, 4, 16])
+    def test_a_larger_budget_costs_no_more_for_them(self, most):
+        spec = {"workload": rate(300), "slo": slo(ttft=20_000), "pool": {"maxGPUs": most}}
+        assert summary(decide(LLAMA_8B, shapes((A6000, 8, 2)), **spec)) == "A6000 TP1 ×2"
+
+    @pytest.mark.parametrize("most", [8, 16])
+    def test_no_replica_that_the_nodes_do_not_hold_is_added_for_them(self, most):
+        spec = {"workload": rate(259), "pool": {"maxGPUs": most}}
+        found = planned(decide(LLAMA_70B, shapes((A100_40, 8), (A100_40, 2)), **spec))
+        assert found.replicas == 1
+        assert not any("the load takes" in note for note in found.notes)
+
+    def test_what_one_replica_takes_is_said_once(self):
+        """The page's first lines and its questions name the same load of one replica."""
+        asked = request(LLAMA_8B, shapes((A6000, 8, 2)), workload=rate(300), slo=slo(ttft=20_000))
+        found = explained(asked)
+        first = re.search(r"One replica takes ([\d.]+) requests a minute", found.answer.limits)[1]
+        last = re.search(r"of which one takes ([\d.]+)", found.questions[-1].because)[1]
+        assert first == last
 
     def test_what_is_not_predicted_is_planned_and_told(self):
         asked = request(LLAMA_8B, shapes((H100, 8)), workload=rate(60), slo=slo(1000, 50))

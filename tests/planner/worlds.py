@@ -78,6 +78,8 @@ CROWDS = (
     (DEEPSEEK, (H200, B200)), (QWEN_32B, (L40S, A6000)),
 )  # fmt: skip
 """Models and GPUs on which more than tensor parallelism competes."""
+RANKS_OR_STAGES = ((QWEN_32B, (A6000, L40S)), (LLAMA_70B, (L40S, A6000)))
+"""Where ranks over PCIe hold the work, and stages beat them by a little or not quite."""
 ROOMY = (128, 1024, 4096)
 HOSTS = (
     ROOMY,
@@ -164,9 +166,7 @@ class Edge:
         alone = {"workload": {**lengths, "requestsPerMinute": 1}, "slo": {"optimizeFor": "Latency"}}
         fastest = plan(world.stating(**alone).asked())
         speed = fastest.speed if isinstance(fastest, Plan) else None
-        most, ttft, tpot = (
-            (speed.requests_per_minute, speed.ttft_ms, speed.tpot_ms) if speed else (60, 1000, 40)
-        )
+        most, ttft, tpot = (speed.comfortable, speed.ttft_ms, speed.tpot_ms) if speed else (60, 1000, 40)
         per_minute = max(1, int(most * (self.load or 0)))
         in_flight = max(1, int(per_minute * (ttft + tpot * 249) / 60_000))
         load = {"concurrency": in_flight} if self.in_flight else {"requestsPerMinute": per_minute}
@@ -253,10 +253,10 @@ def random_growth(rng, **how):
     return small, small.with_nodes(added).stating(pool={**small.spec["pool"], "maxGPUs": budget})
 
 
-def random_crowd(rng):
+def random_crowd(rng, crowds=CROWDS, policies=POLICIES):
     """Many nodes under a load for many replicas, where ranks with own attention and stages win by their price."""
-    model, cards = rng.choice(CROWDS)
-    interconnect = {"policy": rng.choice(POLICIES), "bridges": "None"}
+    model, cards = rng.choice(crowds)
+    interconnect = {"policy": rng.choice(policies), "bridges": "None"}
     spec = {"model": {}, "pool": {"maxGPUs": rng.choice([16, 64, 64]), "interconnect": interconnect}}
     nodes = ((rng.choice(cards), 8, 0, ROOMY, "580"),) * rng.randint(2, 8)
     load, ttft, tpot = (
@@ -268,7 +268,10 @@ def random_crowd(rng):
 
 def random_case(rng):
     """A world, most of them with a load or targets, and with whatever else the search looks at in some."""
-    if rng.random() < 0.25:
+    kind = rng.random()
+    if kind < 0.15:
+        return random_crowd(rng, RANKS_OR_STAGES, ("Any",))
+    if kind < 0.35:
         return random_crowd(rng)
     world = random_world(rng, roomy=rng.random() < 0.7, pins=rng.random() < 0.7)
     lengths = rng.choice([{}, {}, {}, {"profile": "RAG"}, {"profile": "Voice"}, {"sharedPrefixTokens": 300}])

@@ -24,6 +24,8 @@ class AdviceReason(StrEnum):
     WHOLE_NODE_DOMAIN = "WholeNodeDomain"
     LATENCY_NEEDS_OWN_GPUS = "LatencyNeedsOwnGPUs"
     CHEAPER_MIX = "CheaperMix"
+    CHEAPER_OVER_PCIE = "CheaperOverPCIe"
+    REPLICAS_FOR_PROFILE = "ReplicasForProfile"
 
 
 ADVICE_SENTENCES: Final[Mapping[AdviceReason, str]] = MappingProxyType(
@@ -73,6 +75,15 @@ ADVICE_SENTENCES: Final[Mapping[AdviceReason, str]] = MappingProxyType(
         AdviceReason.CHEAPER_MIX: (
             "Two GPU products would take the load together for less; a service runs on one product, so write "
             "two services and split the traffic as the message says."
+        ),
+        AdviceReason.CHEAPER_OVER_PCIE: (
+            "Ranks over PCIe would keep what is stated for less, and pool.interconnect.policy PreferNVLink "
+            "takes them only when nothing else keeps it: write Any to let price decide."
+        ),
+        AdviceReason.REPLICAS_FOR_PROFILE: (
+            "Targets of the profile, which slo does not state, are missed at the stated load, and more "
+            "replicas would keep them; none is added for what nobody stated: write the targets in slo to "
+            "have them kept."
         ),
     }
 )

@@ -5,15 +5,16 @@ own figures. Never changes the choice: what is tried here (one GPU under a pin, 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shardwright.api.reasons import AdviceReason, CandidateReason
 from shardwright.catalog.types import FORMATS_INT4
 from shardwright.planner.legality import is_power_of_two
-from shardwright.planner.load import load_of, stated_fields
+from shardwright.planner.load import load_of, stated_fields, taking
 from shardwright.planner.mix import mix_note
 from shardwright.planner.performance.rate import Limit
 from shardwright.planner.question import Fit, Question, count, next_smaller
-from shardwright.planner.ranking import Cost
+from shardwright.planner.ranking import Cost, winner_of
 from shardwright.planner.trial import judge
 from shardwright.planner.types import Advice, Candidate, LoadKind, MixPart, Parallelism, Speed
 
@@ -51,6 +52,8 @@ def advice(
         AdviceReason.WHOLE_NODE_DOMAIN: _whole_node(question, winner, cost, fits),
         AdviceReason.LATENCY_NEEDS_OWN_GPUS: _own_gpus(question),
         AdviceReason.CHEAPER_MIX: mix_note(mix, winner, cost),
+        AdviceReason.CHEAPER_OVER_PCIE: _over_pcie(question, winner, cost, fits),
+        AdviceReason.REPLICAS_FOR_PROFILE: _for_profile(question, winner, cost),
     }
     return tuple(Advice(reason=reason, message=message) for reason, message in found.items() if message)
 
@@ -116,6 +119,36 @@ def _unlinked(winner: Fit, *, islands: bool) -> str:
             "expect slower tokens"
         )
     return f"{what} have no NVLink for certain and may talk over PCIe: expect slower tokens"
+
+
+def _over_pcie(question: Question, winner: Fit, cost: Cost, fits: Sequence[Fit]) -> str:
+    """Say what the policy costs that takes ranks over PCIe last, where price decides between all others."""
+    if question.policy != "PreferNVLink" or not cost.asked or cost.fastest:
+        return ""
+    other = winner_of(fits, replace(cost, anywhere=True))
+    if cost.of(other) >= cost.of(winner):
+        return ""
+    name = f"{other.name} on {other.offer.product.short_name}"
+    return (
+        f"pool.interconnect.policy Any would take {name}, whose {other.parallelism.ranks} ranks talk over "
+        f"PCIe, and keep what is stated: {cost.text(other)} instead of {cost.text(winner)}"
+    )
+
+
+def _for_profile(question: Question, winner: Fit, cost: Cost) -> str:
+    """Say how many replicas would keep what the profile wants and one of them alone keeps."""
+    load, speed = load_of(question.resolved), winner.speed
+    if speed is None or not speed.missed or speed.comfortable <= 0 or load.kind is LoadKind.NONE:
+        return ""
+    replicas = taking(load.total, speed.comfortable)
+    if replicas <= winner.replicas:
+        return ""
+    more = cost.text(replace(winner, replicas=replicas))
+    return (
+        f"what a lone request keeps of the {question.resolved.traffic.profile} profile's targets would be "
+        f"kept under the load for {more} instead of {cost.text(winner)}: no replica is added for targets "
+        "that slo does not state"
+    )
 
 
 def _stages(winner: Fit) -> str:

@@ -29,6 +29,8 @@ from shardwright.planner.types import Candidate, LoadKind, ModelChoice, Parallel
 
 MOST_GROUP_NODES = 8
 """The largest group of nodes that is named when one node is not enough."""
+NOT_FOR_CAPACITY = "it fits, but stages are for what no NVLink island holds, and one holds the work"
+"""Said of stages in the whole search, so that a test can judge whether such an island is there."""
 _NOT_OF_KV = frozenset(
     {CandidateReason.OVER_BUDGET, CandidateReason.NODE_TOO_SMALL, CandidateReason.MEMORY_UNKNOWN}
 )
@@ -53,7 +55,8 @@ def survey(question: Question, model: ModelChoice, offer: Offer) -> Survey:
     One GPU and tensor parallelism first. Ranks with own attention and stages follow where these hold nothing,
     or where price decides and they may win: both are unmeasured, so that they have to be 1.3 times cheaper.
     Stages are for capacity: they are tried where no island holds the work with requests in flight to spare,
-    and only between islands where it holds a single one.
+    and only between islands where it holds a single one. That is a rule, not a bound of the search: where an
+    island holds the work they are not meant, though they may be cheaper.
     """
     refusal = _refused_outright(question, model, offer)
     if refusal is not None:
@@ -211,16 +214,19 @@ def _spreads_experts(question: Question, model: ModelChoice) -> bool:
 
 
 def _island_holds(question: Question, offer: Offer, outcomes: Sequence[Candidate | Fit], room: int) -> bool:
-    """Whether one GPU or an island has memory for `room` requests at once; what is stated it may miss."""
+    """Whether one GPU or an island has memory for `room` requests at once; what is stated it may miss.
+
+    Ranks over PCIe are no island under any policy: what `Any` permits more takes nothing away.
+    """
     traffic = question.resolved.traffic
     each = traffic.input_p95_tokens + traffic.output_p95_tokens // 2
     for outcome in outcomes:
         if isinstance(outcome, Fit):
-            inside = outcome.step < STAGES and not outcome.clamped
+            inside = outcome.step < STAGES and outcome.within_island and not outcome.clamped
             if inside and outcome.demand.most_held(outcome.kv_room_tokens) >= room:
                 return True
         elif outcome.reason in MISSED and outcome.estimate is not None:
-            linked = outcome.parallelism.ranks <= max(1, offer.island_gpus) or question.policy == "Any"
+            linked = outcome.parallelism.ranks <= max(1, offer.island_gpus)
             if linked and outcome.estimate.promised_kv_tokens >= room * each:
                 return True
     return False
@@ -233,8 +239,9 @@ def _over_stages(
 
     Under a stated load all of them: more stages hold more KV cache, and may take it with fewer GPUs in all.
     """
-    pins, island = question.spec.parallelism, max(1, offer.island_gpus)
-    if _island_holds(question, offer, before, DEFAULT_CONCURRENCY_PER_REPLICA):
+    pins, island, whole = question.spec.parallelism, max(1, offer.island_gpus), question.exhaustive
+    roomy = _island_holds(question, offer, before, DEFAULT_CONCURRENCY_PER_REPLICA)
+    if roomy and not whole:
         return
     bound, held = _bound(question, before, stages=True), _island_holds(question, offer, before, 1)
     pinned_tensor, pinned_pipeline = (pins.tensor, pins.pipeline) if pins else (None, None)
@@ -245,10 +252,10 @@ def _over_stages(
         [pinned_tensor] if pinned_tensor else list(tensor_degrees(model.architecture, island, expert=spread))
     )
     tensors = [tp for tp in tensors if tp * data > 1 or not spread]
-    tensors = tensors if not held else [max(tensors)] if tensors else []
+    meant = [] if roomy else tensors if not held else [max(tensors)] if tensors else []
     pairs = [
         (tp * pp * data, -tp, tp, pp)
-        for tp in tensors
+        for tp in (tensors if whole else meant)
         for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, offer.node_gpus // (tp * data) + 1))
     ]
     inside = [pair for pair in pairs if pair[0] <= offer.node_gpus] or sorted(pairs)[:1]
@@ -258,9 +265,23 @@ def _over_stages(
             return
         split = Parallelism(tensor=tp, pipeline=pp, data=data, expert=spread)
         for outcome in _in_formats(question, model, offer, split):
+            if tp not in meant:
+                yield from _set_aside(outcome)
+                continue
             yield outcome
             if isinstance(outcome, Fit) and not outcome.clamped:
                 found = found or gpus
+
+
+def _set_aside(outcome: Candidate | Fit) -> Iterator[Candidate]:
+    """Tell of stages that only the whole search tries that they are not for this, whatever they cost."""
+    if isinstance(outcome, Fit):
+        reason = CandidateReason.UNVALIDATED
+        told = failure(
+            outcome.model, outcome.offer, outcome.parallelism, reason, NOT_FOR_CAPACITY,
+            outcome.limits.kv_cache_dtype,
+        )  # fmt: skip
+        yield replace(told, estimate=outcome.estimate, replicas=outcome.replicas, speed=outcome.speed)
 
 
 def _over_nodes(question: Question, model: ModelChoice, offer: Offer) -> Candidate | None:

@@ -4,9 +4,9 @@ Decides for one arrangement alone: the highest load of a replica within the targ
 stated target or the stated load is out of reach, which and by how much. Never compares arrangements.
 
 Targets that the spec states bind: an arrangement that misses one is no candidate. Those that come from the
-profile are a guess about a service of that kind, which must never refuse a service that asked for nothing:
-they size the replicas, at most to twice of what is needed without them, and choose between arrangements that
-cost the same; what is missed is said in the plan's notes.
+profile are a guess about a service of that kind, which must neither refuse a service that asked for nothing
+nor cost it anything: no replica is added for them. They choose between arrangements that cost the same; what
+is missed is said in the plan's notes, and `advice` says how many replicas would keep it.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,6 @@ from shardwright.planner.load import (
     TPOT,
     TTFT,
     load_of,
-    needed_replicas,
     stated_fields,
     taking,
     targets_of,
@@ -152,8 +151,7 @@ class _Judge:
             return self._miss(stated.limit, per_replica=0.0)
         if taking(load.total, most) > self._allowed:
             return self._miss(Limit.SLOTS, per_replica=most)
-        needed = needed_replicas(load.total, most, comfortable, self._allowed)
-        return self._fit_with(needed, (most, comfortable), best)
+        return self._fit_with(taking(load.total, most), (most, comfortable), stated)
 
     def _highest(self, targets: Targets, full: Border) -> Border:
         """Return the highest rate within targets, never close to where all slots are used."""

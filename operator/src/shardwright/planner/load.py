@@ -12,8 +12,6 @@ from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.planner.performance.rate import Limit, Targets
 from shardwright.planner.types import LoadKind, Plan
 
-MOST_FOR_DEFAULTS = 2
-"""Targets that nobody stated may at most double the replicas. Our choice."""
 TTFT, TPOT, ITL = "slo.ttft", "slo.tpot", "slo.itl"
 FIELD_OF = {Limit.TTFT: TTFT, Limit.TPOT: TPOT, Limit.STEP: ITL}
 
@@ -73,13 +71,6 @@ def taking(total: float, each: float) -> int:
     return ceil(total / each - 1e-9)
 
 
-def needed_replicas(total: float, most: float, comfortable: float, allowed: int) -> int:
-    """Return the replicas for a load of which one takes `most`, or `comfortable` by the unstated targets."""
-    needed = taking(total, most)
-    wished = taking(total, comfortable) if comfortable > 0 else needed
-    return max(needed, min(wished, allowed, MOST_FOR_DEFAULTS * needed))
-
-
 def replicas_of(plan: Plan, resolved: Resolved, max_gpus: int) -> int:
     """Return the replicas that a plan in force takes for the load that the spec states now.
 
@@ -96,7 +87,7 @@ def replicas_of(plan: Plan, resolved: Resolved, max_gpus: int) -> int:
         return min(wanted, allowed)
     if scale.max_replicas is not None:
         allowed = min(allowed, max(scale.max_replicas, wanted))
-    needed = needed_replicas(load.total, speed.most, speed.comfortable, allowed) + plan.spare_replicas
+    needed = taking(load.total, speed.most) + plan.spare_replicas
     return min(max(wanted, needed), allowed)
 
 

@@ -33,6 +33,8 @@ class Cost:
     """Whether a load or a target is stated: price then decides between all that keeps it."""
     loaded: bool = False
     """Whether a load is stated, which the pool's nodes should hold the replicas for."""
+    anywhere: bool = False
+    """Whether ranks over PCIe are as good as linked ones."""
     answer_tokens: int = 1
     """Tokens of a median answer."""
 
@@ -72,6 +74,7 @@ def cost_of(question: Question, fits: Sequence[Fit]) -> Cost:
         fastest=question.fastest,
         asked=question.asked,
         loaded=question.loaded,
+        anywhere=question.policy == "Any",
         answer_tokens=question.resolved.traffic.output_p50_tokens,
     )
 
@@ -113,10 +116,11 @@ def compared(fits: Sequence[Fit], cost: Cost) -> list[Fit]:
 def question_of(fit: Fit, cost: Cost) -> int:
     """Return the question that it answers.
 
-    Ranks over PCIe send far more than stages and come after them. Where speeds are predicted for what is
-    asked, price decides between one GPU, an island and stages; the fastest has stages only where others fail.
+    Ranks over PCIe send far more than stages and come after them, but under `Any`. Where speeds are
+    predicted for what is asked, price decides between one GPU, an island and stages; the fastest has stages
+    only where others fail.
     """
-    step = UNLINKED if fit.step == STAGES and not fit.within_island else fit.step
+    step = UNLINKED if fit.step == STAGES and not fit.within_island and not cost.anywhere else fit.step
     if not cost.asked or not fit.predicted or step == UNLINKED:
         return step
     return STAGES if cost.fastest and step == STAGES else 0

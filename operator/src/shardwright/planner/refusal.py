@@ -14,6 +14,7 @@ from shardwright.planner.candidates import Survey
 from shardwright.planner.demand import service_concurrency
 from shardwright.planner.legality import LARGEST_TENSOR, illegality, quantization_mismatch, tensor_degrees
 from shardwright.planner.question import MISSED, Fit, Question, count
+from shardwright.planner.remedies import other_ways, unlinked
 from shardwright.planner.shortfall import (
     again,
     beyond_any_budget,
@@ -22,7 +23,6 @@ from shardwright.planner.shortfall import (
     larger_budget,
     narrow_cache,
     too_slow,
-    unlinked,
 )
 from shardwright.planner.trial import judge_group
 from shardwright.planner.types import Candidate, ModelChoice, NoPlan, Parallelism
@@ -178,6 +178,7 @@ def nothing_fits(
 ) -> NoPlan:
     """Name the binding constraint: what is nearest to being lifted comes first."""
     reason, message = _binding(question, surveys, candidates)
+    message += other_ways(question, surveys)
     return NoPlan(reason=reason, message=message, candidates=tuple(candidates), inputs_digest=digest)
 
 

@@ -52,7 +52,9 @@ def _changes(
     if found is not None:
         fit, replicas = found
         where = f"{fit.name} on {fit.offer.product.short_name}"
-        yield f"{bounds(question, fit.gpus * replicas, replicas)} ({count(replicas, 'replica')} of {where})"
+        held = f", of which the nodes hold {fit.room}: add nodes" if fit.room < replicas else ""
+        writes = bounds(question, fit.gpus * replicas, replicas)
+        yield f"{writes} ({count(replicas, 'replica')} of {where}{held})"
     narrow = narrow_cache(question, surveys, tried)
     if narrow is not None:
         yield f"model.allowedKVCacheDtypes [Auto, FP8] ({narrow.name} on {narrow.offer.product.short_name})"
@@ -126,11 +128,6 @@ def _allowing(question: Question, bounds: tuple[int, int] | None) -> Question:
         spec=question.spec.model_copy(update={"pool": pool}),
         resolved=replace(question.resolved, scale=scale),
     )
-
-
-def unlinked(question: Question) -> Question:
-    """Return the question with ranks over PCIe allowed."""
-    return replace(question, resolved=replace(question.resolved, interconnect_policy="PreferNVLink"))
 
 
 def again(

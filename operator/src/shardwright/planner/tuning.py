@@ -4,17 +4,16 @@ Decides for one arrangement: the usual limits unless others take the load with f
 that the usual ones miss, or keep more of the profile's targets. Never compares arrangements.
 
 What cannot help is not tried: a load that a batch or a cache holds back asks for other sequences or smaller
-chunks, a long first token for larger chunks, a long pause for smaller ones. Where replicas are added for a
-target of the profile, any chunk may do with fewer: the slower one, too, that cannot keep it at all. With
-`Question.exhaustive` all of the ladder is tried, and the answer must be the same.
+chunks, a long first token for larger chunks, a long pause for smaller ones. With `Question.exhaustive` all of
+the ladder is tried, and the answer must be the same.
 """
 
 from math import inf
 
 from shardwright.planner.filling import Trial, retry
-from shardwright.planner.latency import Miss, judge_speed, least_replicas, most_replicas
+from shardwright.planner.latency import Miss, judge_speed
 from shardwright.planner.limits import SEQS, SHORT_TOKENS, TOKENS
-from shardwright.planner.load import ITL, load_of, needed_replicas, taking, wanted_fields
+from shardwright.planner.load import ITL, load_of, taking, wanted_fields
 from shardwright.planner.performance.rate import Limit
 from shardwright.planner.question import Fit, Question
 
@@ -48,16 +47,13 @@ def _key(answer: Fit | Miss) -> _Key:
 class _Ladder:
     """The limits that one arrangement may have, and its answer under the usual ones."""
 
-    __slots__ = ("_added", "_fit", "_full", "_pauses", "_question", "_seqs", "_slots", "_tokens", "_usual")
+    __slots__ = ("_fit", "_full", "_pauses", "_question", "_seqs", "_slots", "_tokens", "_usual")
 
     def __init__(self, question: Question, fit: Fit, usual: Fit | Miss) -> None:
         self._question, self._fit, self._usual = question, fit, usual
         resolved, limits = question.resolved, fit.limits
         self._pauses = ITL in wanted_fields(resolved)
         self._full = Limit.SLOTS in usual.held_back
-        self._added = (
-            isinstance(usual, Fit) and usual.replicas > least_replicas(question, usual) + usual.spare
-        )
         self._slots = _slots(fit.limits.max_num_seqs, fit.demand.most_held(fit.kv_room_tokens))
         seqs = () if resolved.max_num_seqs else SEQS
         tokens = () if resolved.max_num_batched_tokens else TOKENS + (SHORT_TOKENS if self._pauses else ())
@@ -70,8 +66,6 @@ class _Ladder:
             return self._tokens
         if self._settled():
             return []
-        if self._added:
-            return self._tokens
         own, traffic = self._fit.limits.max_num_batched_tokens, self._question.resolved.traffic
         more = self._full and self._may_save(self._most_slots())
         longest = traffic.input_p95_tokens - traffic.shared_prefix_tokens
@@ -117,8 +111,7 @@ class _Ladder:
         """Return what holds the work with this chunk and each number of sequences that may help."""
         limits, found = self._fit.limits, []
         exhaustive = self._question.exhaustive
-        any_speed = self._pauses or self._added
-        same_speed = tokens <= limits.max_num_batched_tokens and not any_speed
+        same_speed = tokens <= limits.max_num_batched_tokens and not self._pauses
         for seqs in self._seqs if self._full or exhaustive else self._seqs[:1]:
             usual = (seqs, tokens) == (limits.max_num_seqs, limits.max_num_batched_tokens)
             if usual or not self._fit.demand.concurrency <= seqs <= tokens:
@@ -146,10 +139,7 @@ class _Ladder:
             return not each or taking(load, each * gain) < self._usual.replicas
         speed = self._usual.speed
         assert speed is not None
-        allowed = most_replicas(self._question, self._fit.gpus)
-        return needed_replicas(load, speed.most * gain, speed.comfortable * gain, allowed) < needed_replicas(
-            load, speed.most, speed.comfortable, allowed
-        )
+        return taking(load, speed.most * gain) < taking(load, speed.most)
 
 
 def _slots(seqs: int, held: int) -> int:

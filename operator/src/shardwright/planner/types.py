@@ -203,9 +203,10 @@ class Speed:
     """Load that one replica takes within the stated targets, in the load's unit: requests a minute, or
     requests in flight. 0 when no load is stated."""
     comfortable: float
-    """The same within the profile's targets as well, as far as a lone request keeps them."""
+    """The same within the profile's targets as well, as far as a lone request keeps them. Only told."""
     requests_per_minute: float
-    """The highest rate of one replica that keeps every target that a lone request keeps."""
+    """The highest rate of one replica within the stated targets; where no load is stated, within those of the
+    profile too that a lone request keeps."""
     limit: str
     """What stops more, in the words of `performance.rate.Limit`."""
     running: float

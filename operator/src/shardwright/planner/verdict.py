@@ -143,7 +143,10 @@ def _later(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
         message = f"it fits, but stages are for what no NVLink island holds, and {name} holds it"
         return _with(fit, CandidateReason.UNVALIDATED, message)
     theirs = f"those of {name} have links" if other.parallelism.ranks > 1 else f"{name} needs no link"
-    message = f"it fits, but its {fit.parallelism.ranks} ranks would talk over PCIe; {theirs}"
+    message = (
+        f"it fits for {cost.text(fit)}, but its {fit.parallelism.ranks} ranks would talk over PCIe; {theirs} "
+        f"({cost.text(other)})"
+    )
     return _with(fit, CandidateReason.BEYOND_ISLAND, message)
 
 

@@ -18,9 +18,11 @@ LABEL_GAP = 17.0
 """Least distance of two labels above one another."""
 LABEL_WIDTH, LABEL_SHARE = 170.0, 0.2
 """Of the target's label; a planned value closer than this share of the axis may lie under it."""
-LEVEL_GAP = 96.0
-"""Least distance of two labels beside one another."""
+LETTER = 10.0
+"""Most that a letter of a label takes: half-bold, at the size that narrow pages have."""
 LEVEL_RIGHT = 5.0
+NO_PLAN_RIGHT, NO_PLAN_UP = 9.0, 4.0
+"""Where the label of targets without a plan stands: right of the last of them, above the axis."""
 COLOURS = {
     "Outside the budget": 0, "Weights": 1, "Activation peak": 2, "Non-torch": 3, "CUDA graphs": 4,
     KV_CACHE: 5, "Margin": 6,
@@ -73,6 +75,8 @@ class Level:
     index: int
     x: float
     y: float
+    anchor: str
+    """The end of the label that lies at `x`: start or end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,13 +169,13 @@ def cost_chart(curve: Json) -> CostChart:
     dots = tuple((x.at(at), y.at(w)) for at, w in found)
     missing = [p["targetMs"] for p, w in zip(points, worth, strict=True) if w is None]
     return CostChart(
-        x_ticks=_placed(log_ticks(x.low, x.high), x),
+        x_ticks=_apart(_placed(log_ticks(x.low, x.high), x)),
         y_ticks=_placed(y_ticks, y),
         steps=_steps(dots),
         dots=dots,
         missing=tuple(x.at(at) for at in missing),
         current_x=x.at(curve["currentMs"]),
-        levels=_levels(curve, worth, x, y),
+        levels=_levels(curve, worth, x, y, [x.at(at) for at in missing]),
         priced=priced,
     )
 
@@ -209,6 +213,17 @@ def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 def _placed(ticks: Sequence[tuple[float, str]], scale: Scale) -> tuple[Tick, ...]:
     return tuple(Tick(scale.at(value), label) for value, label in ticks)
+
+
+def _apart(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
+    """Return those of the ticks of the lower axis whose labels do not touch the one before."""
+    found, taken = [], 0.0
+    for tick in ticks:
+        half = len(tick.label) * LETTER / 2
+        if tick.at - half >= taken:
+            found.append(tick)
+            taken = tick.at + half
+    return tuple(found)
 
 
 def _lines(
@@ -251,16 +266,33 @@ def _steps(dots: Sequence[tuple[float, float]]) -> str:
     return path
 
 
-def _levels(curve: Json, worth: Sequence[float | None], x: Scale, y: Scale) -> tuple[Level, ...]:
-    """Return a label for each plan, as far as there is room; that of the target as it is comes first."""
+def _levels(
+    curve: Json, worth: Sequence[float | None], x: Scale, y: Scale, missing: Sequence[float]
+) -> tuple[Level, ...]:
+    """Return a label for each plan, as far as there is room; that of the target as it is comes first.
+
+    `missing`: where targets have no plan, with a label of their own beside the last of them.
+    """
     points, found, told = curve["points"], list[Level](), set[str]()
+    taken = list[tuple[float, float, float]]()
+    if missing:
+        left = missing[-1] + NO_PLAN_RIGHT
+        taken.append((left, left + len("no plan") * LETTER, BOTTOM - NO_PLAN_UP))
     order = sorted(range(len(points)), key=lambda n: (points[n]["targetMs"] != curve["currentMs"], n))
     for index in order:
         point, value = points[index], worth[index]
         if value is None or point["summary"] in told:
             continue
-        at = Level(index, x.at(point["targetMs"]) + LEVEL_RIGHT, round(y.at(value) - 9, 1))
-        if all(abs(at.x - o.x) >= LEVEL_GAP or abs(at.y - o.y) >= LABEL_GAP for o in found):
-            found.append(at)
+        at, height = x.at(point["targetMs"]) + LEVEL_RIGHT, round(y.at(value) - 9, 1)
+        wide = len(point["summary"]) * LETTER
+        anchor = "start" if at + wide <= WIDTH else "end"
+        left = at if anchor == "start" else at - wide
+        free = all(
+            left + wide <= its_left or its_right <= left or abs(height - its_height) >= LABEL_GAP
+            for its_left, its_right, its_height in taken
+        )
+        if left >= 0 and free:
+            found.append(Level(index, at, height, anchor))
+            taken.append((left, left + wide, height))
             told.add(point["summary"])
     return tuple(found)
