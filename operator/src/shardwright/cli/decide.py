@@ -13,7 +13,6 @@ from shardwright.api.defaults import resolve
 from shardwright.api.support import unimplemented
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
-from shardwright.catalog.gpus import load_products
 from shardwright.catalog.types import EngineClass
 from shardwright.cli import pool_options
 from shardwright.cli.files import InputError, of_file
@@ -69,7 +68,7 @@ def decide_service(inputs: Inputs, nodes: pool_options.Nodes) -> Decided:
         models=inputs.models,
         pool=pool,
         engine=engine,
-        products=load_products(),
+        products=nodes.products,
         corrections=nodes.corrections(inputs.models, resolve(spec).engine_version),
     )
     decision = plan(request)
