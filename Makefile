@@ -5,11 +5,12 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 AIC     := .venv-aic
+ROUTER  := .venv-router
 export PYTHONPATH := operator/src:e2e
 NAME    ?= dev
 
-.PHONY: help deps browser binaries cluster cluster-down demo test test-unit test-cluster fuzz lint generate check-generated \
-        bench-scale bench-plan bench-autoscaler bench-autoscaler-quick accuracy accuracy-memory fit aic second-opinion lock clean
+.PHONY: help deps browser network-tools binaries cluster cluster-down demo test test-unit test-cluster fuzz lint generate check-generated \
+        bench-scale bench-plan bench-autoscaler bench-autoscaler-quick accuracy accuracy-memory fit router bench-router aic second-opinion lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -31,6 +32,11 @@ browser:  ## Debian's Chromium for the tests of the page (root; nothing to do wh
 	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
 	@chromium --version
+
+network-tools:  ## iproute2 for the tests with network namespaces (root; nothing to do where there is one)
+	@command -v ip >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends iproute2 >/dev/null; }
+	@ip -Version
 
 binaries: $(STAMP)  ## build the local control plane's programs into the cache
 	@$(BIN)/python -m harness build
@@ -80,6 +86,17 @@ accuracy: $(STAMP)  ## latency model against measured serving rows, held out; fa
 fit: $(STAMP)  ## refit the latency model's constants and report their errors (writes nothing)
 	@$(BIN)/python benchmarks/fit_performance.py
 
+$(ROUTER)/.installed: requirements/router.lock
+	@test -x $(ROUTER)/bin/python || $(PYTHON) -m venv $(ROUTER)
+	@echo "installing vllm-router (130 MB) into $(ROUTER)"
+	@$(ROUTER)/bin/python -m pip install -q --require-hashes -r requirements/router.lock
+	@touch $@
+
+router: $(ROUTER)/.installed  ## the real router for tests with traffic, in an environment of its own
+
+bench-router: $(STAMP) $(ROUTER)/.installed network-tools  ## its policies before four simulated engines (root); writes benchmarks/results
+	@$(BIN)/python benchmarks/bench_router.py --write
+
 $(AIC)/.installed: requirements/aic.lock
 	@test -x $(AIC)/bin/python || $(PYTHON) -m venv $(AIC)
 	@echo "installing aiconfigurator-core (600 MB) into $(AIC)"
@@ -104,6 +121,8 @@ lock: $(STAMP)  ## refresh the lock files (versions and hashes only)
 		pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
 	@$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 		requirements/aic.in -o requirements/aic.lock
+	@$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+		requirements/router.in -o requirements/router.lock
 
 clean:  ## remove the virtual environment and caches of this checkout
-	rm -rf $(VENV) $(AIC) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(AIC) $(ROUTER) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: one control plane per run, one operator per module, one namespace per test.
+"""Fixtures of the end-to-end tests: one control plane per run, one with traffic per module that asks for it, one operator per module, one namespace per test.
 
 They decide what tests share. Nodes are shared too, so a test that needs GPUs of its own adds its own nodes.
 """
@@ -10,11 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from controller_world import World, running_operator, world_of
-from harness import nodes
+from harness import network, nodes
 from harness.api import ApiError
 from harness.cluster import Cluster
+from harness.prometheus import Prometheus
 from harness.waiting import wait_until
+from live_world import LiveWorld, live_world_of, measured_operator
 from operator_process import OperatorProcess
+from sim.world import LiveCluster, live_cluster
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +66,35 @@ def operator(cluster: Cluster) -> Iterator[OperatorProcess]:
 def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterator[World]:
     """Give a test its namespace and nodes, with the operator running."""
     with world_of(cluster, operator, namespace) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def live_scale() -> float:
+    """How much faster the pods' time runs; a module that wants another defines it anew."""
+    return 5.0
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, live_scale: float) -> Iterator[LiveCluster]:
+    """Run a control plane in a private network, with a node agent that runs pods as processes."""
+    if reason := network.why_not():
+        pytest.skip(reason)
+    with live_cluster(tmp_path_factory.mktemp("live"), scale=live_scale) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def live_operator(live: LiveCluster) -> Iterator[tuple[OperatorProcess, Prometheus]]:
+    """Run the operator there, and a Prometheus that scrapes the pods."""
+    with measured_operator(live) as running:
+        yield running
+
+
+@pytest.fixture
+def live_world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) -> Iterator[LiveWorld]:
+    """Give a test its namespace there, with engines that run and clients to send requests."""
+    with live_world_of(live, *live_operator) as made:
         yield made
 
 

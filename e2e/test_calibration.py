@@ -91,6 +91,7 @@ def operator(cluster: Cluster, prometheus: Prometheus) -> Iterator[OperatorProce
         values=VALUES,
         arguments=(
             *("--engine-metrics-interval", "1", "--prometheus-stale", "60"),
+            *("--scaling-interval", "3600"),
             *("--prometheus-url", prometheus.url, "--calibration-store", f"{NAMESPACE}/{STORE}"),
         ),
         log_name="operator-calibration",

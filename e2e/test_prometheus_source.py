@@ -17,7 +17,7 @@ from harness.waiting import PATIENCE_S, wait_until
 from shardwright.metrics import prometheus as module
 from shardwright.metrics.login import Login
 from shardwright.metrics.prometheus import PrometheusSource, queries
-from shardwright.metrics.source import NAMES, Target
+from shardwright.metrics.source import BUCKETS, NAMES, Target
 from shardwright.planner.signals import ABSENT, NOT_A_NUMBER, STALE, ZERO, Readings, Signal, Value
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,11 +87,17 @@ def read_scraped(login: Login, *pods: tuple[str, str]) -> Readings:
     return found
 
 
-def read(login: Login, *pods: tuple[str, str], stale_s: float = 60.0, offset_s: float = 0.0) -> Readings:
+def read(
+    login: Login,
+    *pods: tuple[str, str],
+    stale_s: float = 60.0,
+    offset_s: float = 0.0,
+    edges: dict[Signal, float] | None = None,
+) -> Readings:
     async def once() -> Readings:
         source = PrometheusSource(login, stale_s=stale_s, now=lambda: time.time() + offset_s)
         try:
-            return await source.read([Target(pod, "") for pod in pods])
+            return await source.read([Target(pod, "", edges or {}) for pod in pods])
         finally:
             await source.close()
 
@@ -105,7 +111,7 @@ def test_the_fake_engines_expose_only_what_vllm_does() -> None:
         known |= {f"{stem}_{part}" for part in parts.rstrip("}").split(",")} if parts else {stem}
     shown = {line.partition("{")[0].partition(" ")[0] for line in Engine().page().splitlines()}
     assert shown <= known
-    assert {names[0] for names in NAMES.values()} <= shown
+    assert {names[0] for names in NAMES.values()} | set(BUCKETS.values()) <= shown
 
 
 def test_value_zero_and_unknown(prometheus: Prometheus, vllm: FakeVLLM) -> None:
@@ -151,7 +157,28 @@ def test_one_query_for_each_signal_whatever_the_fleet(prometheus: Prometheus) ->
 
     before = asked()
     read(Login(url=prometheus.url), *(("team", f"pod-{n}") for n in range(1000)))
-    assert asked() - before == len(Signal) == len(queries("namespace", "pod"))
+    assert asked() - before == len(Signal) - len(BUCKETS) == len(queries("namespace", "pod"))
+
+
+def test_counts_up_to_an_edge_and_the_state_of_an_engine(prometheus: Prometheus, vllm: FakeVLLM) -> None:
+    engine = vllm.engines[BUSY]
+    edges = {Signal.TTFT_WITHIN: 0.5, Signal.TPOT_WITHIN: 0.05, Signal.PROMPTS_WITHIN: 200.0}
+    engine.running, engine.waiting, engine.kv_share = 3, 2, 0.25
+
+    def holds() -> Readings | None:
+        found = read(Login(url=prometheus.url), BUSY, edges=edges)
+        return found if found.of(Signal.WAITING, BUSY) == Value(2.0) else None
+
+    found = wait_until(holds, "a scrape of what waits")
+    assert found is not None
+    assert found.of(Signal.RUNNING, BUSY) == Value(3.0)
+    assert found.of(Signal.KV_SHARE, BUSY) == Value(0.25)
+    assert found.of(Signal.FINISHED, BUSY) == Value(100.0), "of two reasons and two scrapes"
+    assert found.of(Signal.TTFT_WITHIN, BUSY) == Value(100.0)
+    assert found.of(Signal.PROMPTS_WITHIN, BUSY) is ZERO, "prompts of 500 tokens"
+    assert found.of(Signal.TPOT_WITHIN, BUSY) == Value(100.0)
+    elsewhere = read(Login(url=prometheus.url), BUSY, edges={Signal.TTFT_WITHIN: 0.7})
+    assert elsewhere.of(Signal.TTFT_WITHIN, BUSY) is ABSENT
 
 
 def test_other_label_names(prometheus: Prometheus) -> None:

@@ -17,6 +17,7 @@ READS_A_CLOCK = {
     "tests/cli/test_any_input.py": "CPU time, a thousand times what is usual, for what grows without end",
     "e2e/controller_world.py": "nothing is written for at least",
     "e2e/test_calibration.py": "requests come at a rate",
+    "e2e/test_autoscaling.py": "requests come at a rate, and sizes are watched for at least",
     "e2e/operator_process.py": "figures of the benchmarks",
     "e2e/demo.py": "is shown",
 }

@@ -11,9 +11,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 LABELS = '{engine="0",model_name="chat"}'
+TTFT = "vllm:time_to_first_token_seconds"
+TPOT = "vllm:request_time_per_output_token_seconds"
+GAP = "vllm:inter_token_latency_seconds"
+PROMPT = "vllm:request_prompt_tokens"
+OUTPUT = "vllm:request_generation_tokens"
 BUCKETS = {
-    "vllm:time_to_first_token_seconds": ("0.5", "+Inf"),
-    "vllm:request_time_per_output_token_seconds": ("0.05", "+Inf"),
+    TTFT: (0.5, 1.0, 2.0),
+    TPOT: (0.05, 0.06),
+    GAP: (0.05,),
+    PROMPT: (200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0),
+    OUTPUT: (),
 }
 
 
@@ -26,6 +34,9 @@ class Engine:
     tpot_s: float = 0.01
     input_tokens: float = 500.0
     output_tokens: float = 100.0
+    running: float = 0.0
+    waiting: float = 0.0
+    kv_share: float = 0.0
     blocks: int | None = 1000
     block_tokens: int = 16
     started: float = field(default_factory=time.time)
@@ -34,13 +45,23 @@ class Engine:
     def serve(self, requests: float) -> None:
         """Count so many more requests, each with the lengths and times of now."""
         self.requests += requests
-        for name, each in (
-            ("vllm:time_to_first_token_seconds", self.ttft_s),
-            ("vllm:request_time_per_output_token_seconds", self.tpot_s),
-            ("vllm:prompt_tokens_total", self.input_tokens),
-            ("vllm:generation_tokens_total", self.output_tokens),
+        tokens = requests * (self.output_tokens - 1)
+        for name, count, each in (
+            (TTFT, requests, self.ttft_s),
+            (TPOT, requests, self.tpot_s),
+            (GAP, tokens, self.tpot_s),
+            (PROMPT, requests, self.input_tokens),
+            (OUTPUT, requests, self.output_tokens),
         ):
-            self.sums[name] = self.sums.get(name, 0.0) + requests * each
+            self._add(f"{name}_sum", count * each)
+            self._add(f"{name}_count", count)
+            for edge in BUCKETS[name]:
+                self._add(f"{name}_bucket{edge}", count if each <= edge else 0.0)
+        self._add("vllm:prompt_tokens_total", requests * self.input_tokens)
+        self._add("vllm:generation_tokens_total", requests * self.output_tokens)
+
+    def _add(self, name: str, more: float) -> None:
+        self.sums[name] = self.sums.get(name, 0.0) + more
 
     def restart(self) -> None:
         """Begin at zero, as a new process does."""
@@ -48,13 +69,26 @@ class Engine:
 
     def page(self) -> str:
         """Give the page of /metrics."""
-        lines = [f"process_start_time_seconds {self.started}", f"vllm:num_requests_running{LABELS} 0.0"]
+        lines = [f"process_start_time_seconds {self.started}"]
+        for name, value in (
+            ("vllm:num_requests_running", self.running),
+            ("vllm:num_requests_waiting", self.waiting),
+            ("vllm:kv_cache_usage_perc", self.kv_share),
+        ):
+            lines.append(f"{name}{LABELS} {value}")
         for name, edges in BUCKETS.items():
-            lines += [f'{name}_bucket{LABELS[:-1]},le="{edge}"}} {self.requests}' for edge in edges]
+            count = self.sums.get(f"{name}_count", 0.0)
+            for edge in edges:
+                within = self.sums.get(f"{name}_bucket{edge}", 0.0)
+                lines.append(f'{name}_bucket{LABELS[:-1]},le="{edge}"}} {within}')
+            lines.append(f'{name}_bucket{LABELS[:-1]},le="+Inf"}} {count}')
             lines += [
-                f"{name}_count{LABELS} {self.requests}",
-                f"{name}_sum{LABELS} {self.sums.get(name, 0.0)}",
+                f"{name}_count{LABELS} {count}",
+                f"{name}_sum{LABELS} {self.sums.get(f'{name}_sum', 0.0)}",
             ]
+        for reason, share in (("stop", 0.75), ("length", 0.25)):
+            labels = f'{LABELS[:-1]},finished_reason="{reason}"}}'
+            lines.append(f"vllm:request_success_total{labels} {self.requests * share}")
         for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total"):
             lines.append(f"{name}{LABELS} {self.sums.get(name, 0.0)}")
         lines.append(f"vllm:prefix_cache_hits_total{LABELS} 0.0")

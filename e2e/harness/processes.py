@@ -49,6 +49,11 @@ class Process:
         """The process id while it runs."""
         return self._child.pid if self._child is not None and self._child.poll() is None else None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended: minus the signal's number when a signal ended it; None before that."""
+        return self._child.poll() if self._child is not None else None
+
     def start(self) -> None:
         """Start the program. Starting one that runs is a mistake of the caller."""
         if self.pid is not None:

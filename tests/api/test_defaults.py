@@ -83,7 +83,7 @@ SET = yaml.safe_load(
            network: {socketInterface: eth0}}
     scaling: {maxReplicas: 2, schedules: [{cron: "0 0 * * *", minReplicas: 1}], scaleToZero: {idleSeconds: 60}}
     planPolicy: Auto
-    rollout: {strategy: Surge, paused: true, canary: {steps: [{percent: 1, minutes: 1}]}}
+    rollout: {canary: {steps: [{percent: 1, minutes: 1}]}}
     routing: {type: Router, policy: CacheAware, apiKeySecretRef: {name: a, key: b}, maxQueuedRequests: 1,
               maxQueueSeconds: 1}
     disaggregation: {mode: Auto}
@@ -102,7 +102,7 @@ def test_each_field_without_effect_is_told_when_set_and_only_then():
 def test_writing_what_happens_anyway_is_not_told():
     harmless = {
         "planPolicy": "OnSpecChange",
-        "rollout": {"strategy": "Auto", "paused": False},
+        "rollout": {"strategy": "Surge", "paused": True},
         "routing": {"type": "Service"},
         "disaggregation": {"mode": "Disabled"},
         "parallelism": {"data": 1},

@@ -21,10 +21,12 @@ from shardwright.api.reasons import (
 from shardwright.api.scaling_reasons import (
     INFEASIBLE_SENTENCES,
     RULE_SENTENCES,
+    UNKNOWN_SENTENCES,
     VETO_SENTENCES,
     InfeasibleTerm,
     ScalingRule,
     ScalingVeto,
+    UnknownSignal,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,7 @@ TABLES = [
     (ScalingRule, RULE_SENTENCES),
     (ScalingVeto, VETO_SENTENCES),
     (InfeasibleTerm, INFEASIBLE_SENTENCES),
+    (UnknownSignal, UNKNOWN_SENTENCES),
 ]
 
 
@@ -62,6 +65,7 @@ def test_fields_that_sentences_name_exist():
         *RULE_SENTENCES.values(),
         *VETO_SENTENCES.values(),
         *INFEASIBLE_SENTENCES.values(),
+        *UNKNOWN_SENTENCES.values(),
     ):
         for path in re.findall(
             r"\b(?:spec|model|pool|workload|scaling|engine|interconnect)\.[a-zA-Z.]+\b", sentence

@@ -11,6 +11,7 @@ from msgspec import Raw
 from shardwright.cli import live as live_module
 from shardwright.cli.main import main
 from shardwright.cluster.errors import Gone
+from shardwright.render.failed_start import FailedStart, annotation
 
 A, B, C = "aaaaaaaa", "12345678", "cccccccc"
 
@@ -153,6 +154,17 @@ def test_revisions_are_listed_with_the_one_in_force_first(cluster, capsys):
     assert [(row[0], row[-1].strip()) for row in rows[1:]] == [
         (A, "in force, approved"), (C, "earlier"), (B, "waits"),
     ]  # fmt: skip
+
+
+def test_a_rollback_passes_over_what_did_not_start_and_the_list_says_so(cluster, capsys):
+    failed = FailedStart(reason="ImagePull", message="no such image", at="2026-11-30T00:00:00Z", spec="x/")
+    bad = revision("eeeeeeee", 2)
+    bad["metadata"]["annotations"] = annotation(failed)
+    cluster.revisions = [revision(C, 1), bad, revision(A, 3)]
+    assert run("rollback", "--list") == 0
+    assert "did not start (ImagePull)" in capsys.readouterr().out
+    assert run("rollback", "--yes") == 0
+    assert cluster.written == [{"approvedRevision": C}]
 
 
 MARKS = {

@@ -332,7 +332,7 @@ def test_a_cheaper_mix_is_told_of_what_the_new_spec_leads_to(diff):
     slo = {name: {"percentile": 95, "milliseconds": ms} for name, ms in (("ttft", 1500), ("tpot", 60))}
     pool = {"maxGPUs": 16}
     old = service(pool=pool, slo=slo, workload={"requestsPerMinute": 100})
-    new = service(pool=pool, slo=slo, workload={"requestsPerMinute": 1000})
+    new = service(pool=pool, slo=slo, workload={"requestsPerMinute": 720})
     nodes = ("--gpu", "H100:8", "--gpu", "L40S:4x4")
     code, out, _ = diff([old], [new], "-o", "json", nodes=nodes)
     found = one(out)

@@ -186,7 +186,7 @@ def test_nothing_proposed_is_not_told():
 def test_a_cheaper_mix_is_told_of_a_file_and_of_what_was_recorded():
     asked = request(
         "meta-llama/Llama-3.1-8B-Instruct", shapes(("NVIDIA-L40S", 4, 4), (H100, 8)),
-        workload={"requestsPerMinute": 1000},
+        workload={"requestsPerMinute": 720},
         slo={name: {"percentile": 95, "milliseconds": ms} for name, ms in (("ttft", 1500), ("tpot", 60))},
     )  # fmt: skip
     decision = plan(asked)

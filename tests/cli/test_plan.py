@@ -175,10 +175,10 @@ def test_what_the_operator_refuses_is_refused_here_and_what_it_ignores_is_told(f
     err = capsys.readouterr().err
     assert "spec.engine.args[0]" in err
     assert "spec.podTemplate.spec.nodeName" in err
-    ignored = LARGE + "  rollout: {paused: true}\n  engine: {args: [--enable-lora]}\n"
+    ignored = LARGE + "  disaggregation: {mode: Auto}\n  engine: {args: [--enable-lora]}\n"
     assert main(files(ignored, nodes=[node("n1")])) == 0
     err = capsys.readouterr().err
-    assert "note: spec.rollout.paused: " in err
+    assert "note: spec.disaggregation.mode: " in err
     assert "note: spec.engine.args[0]: " in err
 
 

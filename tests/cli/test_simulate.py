@@ -103,3 +103,27 @@ def test_the_page_has_the_figures_that_are_printed(simulate, tmp_path):
         for part in path.strip("/").split("/"):
             found = found[int(part)] if isinstance(found, list) else found[part]
         assert shown == str(found), path
+
+
+def test_the_replica_is_the_plan_s_without_a_model(tmp_path, capsys, simulate):
+    words = [
+        "simulate",
+        "-f",
+        str(tmp_path / "svc.yaml"),
+        "--trace",
+        str(tmp_path / "trace.csv"),
+        "-o",
+        "json",
+    ]
+    assert main([*words, "--gpu", "H100:8"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures) == KEYS
+    assert figures["attainment"] > 0.95
+    hours = (7199 / 4 - 600) / 3600
+    assert figures["gpuHours"] == pytest.approx(3 * hours, abs=0.01)
+    assert main(words) == 2
+    assert "which GPUs?" in capsys.readouterr().err
+    assert main([*words[:1], *words[3:]]) == 2
+    assert "--replica-model: is needed without -f" in capsys.readouterr().err
+    assert main([*words, "--gpu", "T4:1"]) == 2
+    assert "there is no plan to take a replica from" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 from planner.plan_support import H100, LLAMA_8B, decide, on_record, shapes
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMServiceSpec
-from shardwright.planner.load import replicas_of
+from shardwright.planner.load import Sized, replicas_of, size_kept
 from shardwright.planner.types import Plan
 from shardwright.render.revision import read_revision
 
@@ -48,13 +48,13 @@ def test_a_stored_plan_runs_as_many_as_it_was_planned_with():
     plan = made(workload={"requestsPerMinute": 3000}, slo=SLO)
     again = read_revision(stored(plan)).plan
     assert again.speed == plan.speed
-    assert count(again, workload={"requestsPerMinute": 3000}, slo=SLO) == plan.replicas == 4
+    assert count(again, workload={"requestsPerMinute": 3000}, slo=SLO) == plan.replicas == 5
 
 
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
-        ({"workload": {"requestsPerMinute": 3000}}, 4),
+        ({"workload": {"requestsPerMinute": 3000}}, 5),
         ({"workload": {"requestsPerMinute": 90}}, 1),
         ({"workload": {"requestsPerMinute": 90}, "scaling": {"minReplicas": 3}}, 3),
         ({"workload": {"requestsPerMinute": 3000}, "scaling": {"maxReplicas": 2}}, 2),
@@ -85,3 +85,24 @@ def test_an_unloaded_plan_follows_scaling():
     plan = made()
     assert plan.speed is not None
     assert count(replace(plan, replicas=9)) == 1
+
+
+@pytest.mark.parametrize(
+    ("sized", "planned", "bounds", "expected"),
+    [
+        ((5, 2), 2, (1, 8, 16), 5),
+        ((5, 2), 3, (1, 8, 16), 5),  # a larger stated load, which the size takes already
+        ((5, 2), 7, (1, 8, 16), 7),
+        ((1, 4), 4, (1, 8, 16), 1),  # the same stated load as ever
+        ((5, None), 7, (1, 8, 16), 5),  # another owner's size
+        ((5, 2), None, (1, 8, 16), 5),
+        ((5, 2), 2, (6, 8, 16), 6),
+        ((5, 2), 2, (1, 3, 16), 3),
+        ((5, 2), 2, (1, None, 4), 4),
+        ((0, 0), 0, (0, None, 4), 1),
+    ],
+)
+def test_the_size_with_which_a_service_goes_on(sized, planned, bounds, expected):
+    low, high, most = bounds
+    told = Sized(replicas=sized[0], planned=sized[1])
+    assert size_kept(told, planned=planned, low=low, high=high, most=most) == expected

@@ -67,6 +67,22 @@ CASES = {
         ),
         "Suspended",
     ),
+    "a rollout is paused": (
+        health(
+            condition("Available", "True"),
+            condition("Ready", "False", "RolloutPaused"),
+            condition("Stalled", "True", "WaitsForPerson"),
+        ),
+        "Suspended",
+    ),
+    "a revision did not start, and the old one serves": (
+        health(
+            condition("Available", "True"),
+            condition("Ready", "False", "RolloutFailed"),
+            condition("Stalled", "True", "WaitsForPerson"),
+        ),
+        "Degraded",
+    ),
     "pinned": (
         health(condition("Available", "True"), condition("Ready", "True", "RevisionPinned")),
         "Healthy",
@@ -95,4 +111,5 @@ def test_the_rules_speak_of_conditions_and_reasons_that_exist():
     reasons = set(re.findall(r'reason == "(\w+)"', SCRIPT)) | set(re.findall(r"c\.reason == '(\w+)'", flux))
     assert len(types) >= 5
     assert types <= {kind.value for kind in ConditionType}
-    assert reasons == {Reason.SCALED_TO_ZERO.value, Reason.WAITS_FOR_APPROVAL.value}
+    suspended = {Reason.SCALED_TO_ZERO, Reason.WAITS_FOR_APPROVAL, Reason.ROLLOUT_PAUSED}
+    assert reasons == {reason.value for reason in suspended}

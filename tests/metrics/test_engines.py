@@ -13,7 +13,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from patience import PATIENCE_S, eventually
 from shardwright.metrics import engines as module
 from shardwright.metrics.engines import AT_ONCE, FIRST_REST_S, EngineSource, signals
-from shardwright.metrics.source import ALIVE, CACHE, CACHE_LABELS, NAMES, Target, kv_tokens
+from shardwright.metrics.source import (
+    ALIVE,
+    BUCKETS,
+    CACHE,
+    CACHE_LABELS,
+    MEANS,
+    NAMES,
+    PARTS,
+    Target,
+    kv_tokens,
+)
 from shardwright.planner.signals import (
     ABSENT,
     NOT_A_NUMBER,
@@ -35,6 +45,15 @@ vllm:time_to_first_token_seconds_count{engine="0",model_name="chat"} 5.0
 vllm:time_to_first_token_seconds_count{engine="1",model_name="chat"} 2.0
 vllm:time_to_first_token_seconds_sum{engine="0",model_name="chat"} 1.5e0
 vllm:time_to_first_token_seconds_sum{engine="1",model_name="chat"} 0.5 1764460800000
+vllm:time_to_first_token_seconds_bucket{engine="0",le="1.0",model_name="chat"} 5.0
+vllm:time_to_first_token_seconds_bucket{engine="1",le="0.5",model_name="chat"} 1.0
+vllm:request_time_per_output_token_seconds_bucket{engine="0",le="0.05",model_name="chat"} 3.0
+vllm:num_requests_waiting{engine="0",model_name="chat"} 2.0
+vllm:num_requests_waiting{engine="1",model_name="chat"} 1.0
+vllm:kv_cache_usage_perc{engine="0",model_name="chat"} 0.5
+vllm:kv_cache_usage_perc{engine="1",model_name="chat"} 0.25
+vllm:request_success_total{engine="0",finished_reason="stop",model_name="chat"} 3.0
+vllm:request_success_total{engine="0",finished_reason="length",model_name="chat"} 4.0
 vllm:prompt_tokens_total{engine="0",model_name="chat"} 0.0
 vllm:generation_tokens_total{engine="0",model_name="chat"} NaN
 vllm:inter_token_latency_seconds_count{engine="0",model_name="chat"} 99.0
@@ -65,12 +84,22 @@ def test_the_newest_name_of_each_signal_is_one_that_vllm_exposes():
     assert ALIVE in known
     assert set(CACHE_LABELS) <= known[CACHE]
     # Queries group by these, so that two scrapes of one engine count once.
-    for names in NAMES.values():
-        assert known[names[0]] in ({"engine", "model_name"}, {""})
+    for signal, names in NAMES.items():
+        part = {PARTS[signal]} if signal in PARTS else set()
+        assert known[names[0]] in ({"engine", "model_name"} | part, {""})
+    assert {known[name] == {"engine", "model_name"} for name in BUCKETS.values()} == {True}
 
 
 def test_a_page_of_two_ranks():
-    assert signals(PAGE, 100.0) == {
+    edges = {Signal.TTFT_WITHIN: 0.5, Signal.TPOT_WITHIN: 0.06, Signal.PROMPTS_WITHIN: 500.0}
+    assert signals(PAGE, 100.0, edges) == {
+        Signal.RUNNING: Value(3.0),
+        Signal.WAITING: Value(3.0),
+        Signal.KV_SHARE: Value(0.375),
+        Signal.FINISHED: Value(7.0),
+        Signal.GAP_SUM: Value(7.0),
+        Signal.GAP_COUNT: Value(99.0),
+        Signal.TTFT_WITHIN: Value(5.0),
         Signal.TTFT_SUM: Value(2.0),
         Signal.TTFT_COUNT: Value(7.0),
         Signal.TPOT_SUM: Value(7.0),
@@ -123,7 +152,8 @@ def test_the_page_is_read_as_prometheus_client_reads_it(lines):
         elif name in broken or not abs(sums[name]) < float("inf"):
             assert found[signal] is NOT_A_NUMBER
         else:
-            assert found[signal].number == sums[name]
+            lines_of_it = sum(n == name for n, _, _ in lines) if signal in MEANS else 1
+            assert found[signal].number == sums[name] / lines_of_it
 
 
 SILENCE = object()
@@ -181,7 +211,7 @@ async def test_each_engine_answers_for_itself(engines, clock, monkeypatch):
         "127.0.0.6": web.Response(body=b"\xff\xfe"),
     }
     pages = []
-    monkeypatch.setattr(module, "signals", lambda page, at_s: pages.append(page) or signals(page, at_s))
+    monkeypatch.setattr(module, "signals", lambda page, at_s, _: pages.append(page) or signals(page, at_s))
     now = [0.0]
     source = EngineSource(lambda: now[0], port=engines.port, now=lambda: 50.0)
     targets = [*(target(index) for index in range(1, 7)), Target(("team", "new"), "")]

@@ -10,8 +10,8 @@ from patience import PATIENCE_S, eventually
 from shardwright.metrics import prometheus
 from shardwright.metrics.login import Login
 from shardwright.metrics.prometheus import PrometheusSource, queries
-from shardwright.metrics.source import Target
-from shardwright.planner.signals import UNREACHABLE, Signal
+from shardwright.metrics.source import BUCKETS, Target
+from shardwright.planner.signals import ABSENT, UNREACHABLE, Signal, Value
 
 POD = ("team", "chat-1")
 EMPTY = {"status": "success", "data": {"resultType": "vector", "result": []}}
@@ -60,12 +60,43 @@ async def test_each_query_is_about_one_instant_and_carries_the_login(server, tmp
     token.write_text("hunter2\n")
     login = Login(url=f"{server.url}/tenant/prom/", bearer_token_file=str(token), tenant="team-a")
     assert not (await read(login)).failure
-    assert len(server.requests) == len(Signal)
+    assert len(server.requests) == len(Signal) - len(BUCKETS), "no edge is asked for"
     assert {r.path for r in server.requests} == {"/tenant/prom/api/v1/query"}
     assert {r.query["time"] for r in server.requests} == {"998.000"}
     assert [r.query["query"] for r in server.requests] == list(queries("namespace", "pod").values())
     assert {r.headers["Authorization"] for r in server.requests} == {"Bearer hunter2"}
     assert {r.headers["X-Scope-OrgID"] for r in server.requests} == {"team-a"}
+
+
+async def test_one_query_for_all_edges_of_the_fleet_and_each_pod_gets_its_own(server):
+    def row(pod, le, value):
+        return {"metric": {"namespace": "team", "pod": pod, "le": le}, "value": [998, value]}
+
+    async def answer():
+        query = server.requests[-1].query["query"]
+        if "_bucket" in query:
+            rows = [
+                row("chat-1", "1.0", "7"),
+                row("chat-1", "0.5", "3"),
+                row("chat-2", "0.5", "0"),
+                row("chat-3", "x", "9"),
+            ]
+        elif "timestamp" in query:
+            rows = [row(f"chat-{n}", "", "990") for n in range(1, 4)]
+        else:
+            rows = []
+        return {"data": {"result": rows}}
+
+    server.answer = answer
+    source = PrometheusSource(Login(url=server.url), stale_s=60.0, now=lambda: 1000.0)
+    edges = [{Signal.TTFT_WITHIN: 1.0}, {Signal.TTFT_WITHIN: 0.5}, {Signal.TTFT_WITHIN: 2.0}]
+    pods = [("team", f"chat-{n}") for n in range(1, 4)]
+    found = await source.read([Target(pod, "", each) for pod, each in zip(pods, edges, strict=True)])
+    (asked,) = [r.query["query"] for r in server.requests if "_bucket" in r.query["query"]]
+    assert r'le=~"0\\.5|1|1\\.0|2|2\\.0"' in asked
+    assert found.of(Signal.TTFT_WITHIN, pods[0]) == Value(7.0)
+    assert found.of(Signal.TTFT_WITHIN, pods[1]).number == 0
+    assert found.of(Signal.TTFT_WITHIN, pods[2]) is ABSENT
 
 
 async def test_a_renewed_token_is_used_at_once(server, tmp_path):

@@ -90,7 +90,7 @@ KINDS = {
     ),
     "CheaperMix": (
         (
-            LLAMA_8B, MIXED, {"workload": {"requestsPerMinute": 1000}, "slo": slo(ttft=1500, tpot=60)},
+            LLAMA_8B, MIXED, {"workload": {"requestsPerMinute": 720}, "slo": slo(ttft=1500, tpot=60)},
             "% of the traffic",
         ),
         (LLAMA_8B, MIXED, {"workload": {"requestsPerMinute": 100}, "slo": slo(ttft=1500, tpot=60)}),

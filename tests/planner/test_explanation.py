@@ -75,7 +75,7 @@ def answers(found):
             walk.ONE: "Not asked: parallelism.tensor is 2.", walk.ISLAND: "Not asked: parallelism.tensor is 2; each",
         }),
         (LLAMA_70B_FP8, [(H100, 8)], {**BUSY, "pool": {"maxGPUs": 32}}, {
-            walk.ONE: "Yes, but: one replica takes 7 requests a minute", walk.ISLAND: "TP2: ",
+            walk.ONE: "Yes, but: one replica takes 5 requests a minute", walk.ISLAND: "TP2: ",
             walk.KEPT: "Yes: TTFT P95 ", walk.REPLICAS: "H100 TP2 ×2: 360 requests a minute over 2 replicas, of which one takes ",
         }),
         (QWEN_MOE_FP8, [(H100, 8)], {"parallelism": {"tensor": 2, "expert": "Enabled"}}, {

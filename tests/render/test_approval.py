@@ -93,3 +93,33 @@ def test_a_spec_is_found_by_its_digest_and_else_by_what_the_status_says_of_this_
     assert on_record(records, "four", B) == records[1]
     assert on_record(records, "four", NONE) is None
     assert on_record([], "four", B) is None
+
+
+RAN_AGAIN = Record(A, 3)
+
+
+@pytest.mark.parametrize(
+    ("approved", "leads_to", "records", "failed", "running", "expected"),
+    [
+        # What did not start waits, and what ran before it is in force, then and later.
+        (NONE, B, [RAN_A, RAN_B], {B}, {A: 1, B: 0}, Ruling(force=A, waits=B, failed=B)),
+        (NONE, B, [RAN_AGAIN, RAN_B], {B}, {A: 2}, Ruling(force=A, waits=B, failed=B)),
+        (NONE, B, [RAN_AGAIN, RAN_B], {B}, None, Ruling(force=A, waits=B, failed=B)),
+        # What is approved may fail, too.
+        (B, C, [RAN_A, RAN_B], {B}, {A: 1, B: 0}, Ruling(force=A, waits=C, failed=B)),
+        # Of several that still have a workload the one that answers, then the newest.
+        (NONE, C, [RAN_A, RAN_B, Record(C, 4)], {C}, {A: 1, B: 0, C: 0}, Ruling(force=A, waits=C, failed=C)),
+        (NONE, C, [RAN_A, RAN_B, Record(C, 4)], {C}, {A: 1, B: 1, C: 0}, Ruling(force=B, waits=C, failed=C)),
+        # Without anything to go back to it stays.
+        (NONE, B, [RAN_A, RAN_B], {A, B}, {A: 1, B: 0}, Ruling(force=B)),
+        (NONE, B, [RAN_A, RAN_B], {B}, {B: 0}, Ruling(force=B)),
+        # What failed and is not asked for is nobody's concern.
+        (NONE, C, [RAN_A, RAN_B], {B}, {A: 1}, Ruling(force=C)),
+    ],
+)
+def test_in_place_of_what_did_not_start_comes_what_ran_before(
+    approved, leads_to, records, failed, running, expected
+):
+    for order in itertools.permutations(records):
+        found = rule(spec(None, approved), leads_to=leads_to, records=order, failed=failed, running=running)
+        assert found == expected

@@ -9,6 +9,7 @@ measurements; a service that knows its traffic writes `spec.workload`.
 """
 
 from dataclasses import dataclass
+from math import exp, log
 from types import MappingProxyType
 from typing import Final
 
@@ -81,6 +82,19 @@ DEFAULT_GPU_MEMORY_UTILIZATION_PERCENT: Final = 92
 DEFAULT_DRAIN_SECONDS: Final = 300
 
 
+_P95_SIGMAS: Final = 1.6449
+"""Standard deviations from the median of a normal distribution to its 95th percentile."""
+
+
+def mean_of(p50: int, p95: int) -> float:
+    """Return the mean of lengths with these percentiles, at most the 95th.
+
+    Lengths of prompts and answers are skewed, and work grows with their mean, not with their median. Taken as
+    log-normal: median x exp(s^2 / 2), s = ln(p95 / p50) / 1.645.
+    """
+    return min(float(p95), p50 * exp((log(p95 / p50) / _P95_SIGMAS) ** 2 / 2)) if p95 > p50 else float(p50)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """The traffic to plan for. None: not stated."""
@@ -98,6 +112,16 @@ class Traffic:
     concurrency_per_replica: int
     """Requests in flight that the KV cache of one replica must hold: the stated concurrency spread over the
     planned replicas, else DEFAULT_CONCURRENCY_PER_REPLICA."""
+
+    @property
+    def input_mean_tokens(self) -> float:
+        """Mean prompt, for what load takes: see `mean_of`."""
+        return mean_of(self.input_p50_tokens, self.input_p95_tokens)
+
+    @property
+    def output_mean_tokens(self) -> float:
+        """Mean answer, likewise."""
+        return mean_of(self.output_p50_tokens, self.output_p95_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,10 @@ class Reason(StrEnum):
     NOT_ENOUGH_REPLICAS = "NotEnoughReplicas"
     NO_REPLICAS = "NoReplicas"
     ROLLING_OUT = "RollingOut"
+    ROLLOUT_WAITS_FOR_ROOM = "RolloutWaitsForRoom"
+    ROLLOUT_PAUSED = "RolloutPaused"
+    CANARY_WORSE = "CanaryWorse"
+    ROLLOUT_FAILED = "RolloutFailed"
     SETTLED = "Settled"
     WAITS_FOR_PERSON = "WaitsForPerson"
     SCALED_TO_ZERO = "ScaledToZero"
@@ -105,6 +109,7 @@ class Reason(StrEnum):
     FOREIGN_EDIT = "ForeignEdit"
     START_TOO_SLOW = "StartTooSlow"
     HUB_UNAUTHORIZED = "HubUnauthorized"
+    HUB_RATE_LIMITED = "HubRateLimited"
     POD_CONFIG = "PodConfig"
     PODS_REFUSED = "PodsRefused"
     NODE_LOST = "NodeLost"
@@ -113,6 +118,14 @@ class Reason(StrEnum):
     NOT_MEASURED = "NotMeasured"
     METRICS_UNAVAILABLE = "MetricsUnavailable"
     ENGINES_NOT_SCRAPED = "EnginesNotScraped"
+    SIGNALS_UNKNOWN = "SignalsUnknown"
+    TARGET_NOT_AN_EDGE = "TargetNotAnEdge"
+    PROMPT_TOO_LONG = "PromptTooLong"
+    STEP_TOO_SLOW = "StepTooSlow"
+    SIZE_LIMITED = "SizeLimited"
+    # Events of a size
+    SCALED_UP = "ScaledUp"
+    SCALED_DOWN = "ScaledDown"
 
 
 class CalibrationReason(StrEnum):
@@ -301,7 +314,22 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "Fewer replicas answer than are wanted; see Placed and Degraded for the cause."
         ),
         Reason.NO_REPLICAS: "No replica answers; see Placed and Degraded for the cause.",
-        Reason.ROLLING_OUT: "A new revision is replacing the old one; wait until it has.",
+        Reason.ROLLING_OUT: (
+            "A new revision is replacing the old one; wait until it has, status.rollout says how far it is."
+        ),
+        Reason.ROLLOUT_WAITS_FOR_ROOM: (
+            "A new revision has no room beside the old one, and rollout.strategy gives nothing up for it; "
+            "free the GPUs that the message counts, or write strategy: InPlace."
+        ),
+        Reason.ROLLOUT_PAUSED: ("rollout.paused holds a rollout where it is; write false to go on."),
+        Reason.CANARY_WORSE: (
+            "A new revision served worse than the old one, or answered otherwise, and was given up; mend "
+            "what the message names, and change the spec or approve the revision to have it tried again."
+        ),
+        Reason.ROLLOUT_FAILED: (
+            "A new revision did not start and was given up, and what ran before serves on; mend what the "
+            "message names, and change the spec or approve the revision to have it tried again."
+        ),
         Reason.SETTLED: "Everything is as the spec asks; nothing to do.",
         Reason.WAITS_FOR_PERSON: "The operator cannot go on by itself; do what the message says.",
         Reason.SCALED_TO_ZERO: "No replica is wanted now; raise the replica count to serve.",
@@ -332,6 +360,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The hub or the object store refuses the download; accept the model's licence there and check "
             "model.source.hub.tokenSecretRef, or model.source.uri.credentialsSecretRef."
         ),
+        Reason.HUB_RATE_LIMITED: (
+            "The hub limits the rate of downloads, which are tried again by themselves; give a token with "
+            "model.source.hub.tokenSecretRef, or download once with model.cache or a mirror."
+        ),
         Reason.POD_CONFIG: (
             "Kubernetes cannot make a container from the pod, for example because a key is missing; the "
             "message carries its words."
@@ -359,6 +391,28 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "Prometheus answers but has no series of this service's pods; check its scrape configuration, "
             "and the names of its namespace and pod labels in the operator's --prometheus options."
         ),
+        Reason.SIGNALS_UNKNOWN: (
+            "Figures that the size rests on are missing from a ready engine, so it does not fall; see that "
+            "port http of every pod is scraped, or can be reached by the operator."
+        ),
+        Reason.TARGET_NOT_AN_EDGE: (
+            "A target is no edge of the engines' histogram, so misses of it are not counted and the size "
+            "follows the load alone; use a newer engine.version, or write a target that is an edge."
+        ),
+        Reason.PROMPT_TOO_LONG: (
+            "More prompts than may miss are too long for slo.ttft even on an idle replica, so the size "
+            "stays; raise the target, or plan for longer prompts in spec.workload."
+        ),
+        Reason.STEP_TOO_SLOW: (
+            "Even a single request misses slo.tpot, so the size stays; raise the target, or plan again with "
+            "it so that a replica gets more or faster GPUs."
+        ),
+        Reason.SIZE_LIMITED: (
+            "The load takes more replicas than run; status.scaling.limit says what holds them back: raise "
+            "scaling.maxReplicas or pool.maxGPUs, add nodes or free GPUs."
+        ),
+        Reason.SCALED_UP: "Event: the autoscaler asks for more replicas; status.scaling has the figures.",
+        Reason.SCALED_DOWN: "Event: the autoscaler asks for fewer replicas; status.scaling has the figures.",
     }
 )
 """One sentence for each reason: what it means and what to do next."""

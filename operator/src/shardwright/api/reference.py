@@ -20,7 +20,12 @@ from shardwright.api.reasons import (
     CONDITION_SENTENCES,
     REASON_SENTENCES,
 )
-from shardwright.api.scaling_reasons import INFEASIBLE_SENTENCES, RULE_SENTENCES, VETO_SENTENCES
+from shardwright.api.scaling_reasons import (
+    INFEASIBLE_SENTENCES,
+    RULE_SENTENCES,
+    UNKNOWN_SENTENCES,
+    VETO_SENTENCES,
+)
 from shardwright.api.status import LLMServiceStatus
 from shardwright.api.support import unimplemented_fields
 
@@ -96,6 +101,8 @@ def reasons_reference() -> str:
         _table(("veto", "what it means"), VETO_SENTENCES),
         "## What no number of replicas mends",
         _table(("term", "what it means, and what to do next"), INFEASIBLE_SENTENCES),
+        "## What is not known in `status.scaling.unknown`",
+        _table(("name", "what it means, and what to do next"), UNKNOWN_SENTENCES),
     ]
     return "\n\n".join(parts) + "\n"
 

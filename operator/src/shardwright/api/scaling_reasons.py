@@ -40,6 +40,14 @@ class InfeasibleTerm(StrEnum):
     STEP_TOO_SLOW = "StepTooSlow"
 
 
+class UnknownSignal(StrEnum):
+    """What is not known of the engines of a service."""
+
+    SIGNALS_UNKNOWN = "SignalsUnknown"
+    TTFT_NOT_AN_EDGE = "TTFTNotAnEdge"
+    TPOT_NOT_AN_EDGE = "TPOTNotAnEdge"
+
+
 RULE_SENTENCES: Final[Mapping[ScalingRule, str]] = MappingProxyType(
     {
         ScalingRule.DEMAND: "The requests that arrive now need this many replicas.",
@@ -91,6 +99,24 @@ INFEASIBLE_SENTENCES: Final[Mapping[InfeasibleTerm, str]] = MappingProxyType(
         InfeasibleTerm.STEP_TOO_SLOW: (
             "One step takes longer than slo.tpot even for a single request; more replicas do not help: raise "
             "the target or plan more GPUs per replica."
+        ),
+    }
+)
+UNKNOWN_SENTENCES: Final[Mapping[UnknownSignal, str]] = MappingProxyType(
+    {
+        UnknownSignal.SIGNALS_UNKNOWN: (
+            "Arrivals, queue or KV cache of a ready engine are not known, so the size does not fall; see "
+            "that port http of every pod is scraped, or can be reached by the operator."
+        ),
+        UnknownSignal.TTFT_NOT_AN_EDGE: (
+            "slo.ttft is no edge of the engines' histogram, so late first tokens are not counted and the "
+            "size follows the load alone; use a newer engine.version, which takes edges, or write a target "
+            "that is an edge."
+        ),
+        UnknownSignal.TPOT_NOT_AN_EDGE: (
+            "slo.tpot is no edge of the engines' histogram, so slow requests are not counted and the "
+            "size follows the load alone; use a newer engine.version, which takes edges, or write a target "
+            "that is an edge."
         ),
     }
 )

@@ -208,6 +208,38 @@ class CalibrationStatus(ApiModel):
     """When this was written."""
 
 
+class FailedStartStatus(ApiModel):
+    """That a revision did not start, and was given up until the spec says something else of its pods."""
+
+    reason: ReasonName
+    """One word from the table of reasons, such as ImagePull."""
+    message: Sentence
+    """What was seen, with the last line of the engine's log where it ended."""
+    at: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When it was given up."""
+
+
+class RolloutStatus(ApiModel):
+    """How far a rollout is; absent when none is under way."""
+
+    strategy: Literal["Auto", "Surge", "InPlace", "BlueGreen"]
+    """How the new revision replaces the old one."""
+    step: Literal["Starting", "Retiring", "WaitsForRoom", "WaitsForClaim", "Canary", "Paused"]
+    """What it is at: new replicas load the model, old ones leave, or what it waits for."""
+    from_revision: Short
+    """Hash of the revision that is replaced: the newest, when there are several."""
+    to_revision: Short
+    """Hash of the revision that replaces it."""
+    ready: int
+    """Replicas of the new revision that answer."""
+    desired: int
+    """Replicas of the new revision that are wanted."""
+    canary_step: int | None = None
+    """Step of the canary, from 1; one more than there are when all are done; absent without a canary."""
+    since: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When it began, as far as the status tells."""
+
+
 class RevisionStatus(ApiModel):
     """A plan that was or is in force."""
 
@@ -221,6 +253,8 @@ class RevisionStatus(ApiModel):
     """Replicas that it should have now."""
     ready_replicas: int
     """Replicas of it that serve now."""
+    failed: FailedStartStatus | None = None
+    """That it did not start; absent when it did, or is not known not to."""
 
 
 class ProposalStatus(ApiModel):
@@ -243,6 +277,72 @@ class ProposalStatus(ApiModel):
     measured."""
 
 
+class ScalingInputs(ApiModel):
+    """The figures that a size rests on."""
+
+    demand: Decimal
+    """Replicas at full use that the arrivals of the last 30 s and the queue take."""
+    floor: Decimal
+    """The same for bursts that keep coming back."""
+    headroom: Decimal
+    """What the demand is multiplied with; learnt from misses that more replicas mend."""
+    slowness: Decimal
+    """Seconds of a step as seen, over seconds as planned."""
+    requests_per_minute_per_replica: Decimal
+    """What one replica serves at full use within the targets."""
+    missed_percent: Decimal
+    """Requests of the last minute that missed a target and would not have with more replicas."""
+    too_long_percent: Decimal
+    """Requests of the last 15 minutes with a prompt that is too long at any size."""
+
+
+class ScalingDecision(ApiModel):
+    """A change of size."""
+
+    time: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
+    """When it was decided."""
+    from_replicas: int
+    """The size before."""
+    replicas: int
+    """The size since."""
+    rule: ReasonName
+    """The rule that set it, from the table of rules."""
+    vetoes: Annotated[list[ReasonName], Field(max_length=8)] | None = None
+    """What kept it from being smaller."""
+    inputs: ScalingInputs
+    """The figures then."""
+
+
+class ScalingStatus(ApiModel):
+    """Who sizes the service, and how it came to the size.
+
+    Written when the size changes, and when what limits it has changed for a while; never for its figures.
+    """
+
+    mode: Literal["Auto", "External"]
+    """Who owned the size when this was written."""
+    revision: Short
+    """Hash of the revision that is sized."""
+    desired_replicas: int
+    """The size. A service that goes from one mode to the other, or whose operator starts anew, goes on from
+    it."""
+    planned_replicas: int = 0
+    """What the stated load takes by the plan's figures; a size is raised when this is."""
+    min_replicas: int | None = None
+    """Lower bound that holds now, by `scaling` and its schedules."""
+    max_replicas: int | None = None
+    """Upper bound that holds now, with the budget of GPUs."""
+    limit: ReasonName | None = None
+    """The rule that keeps the size from what the load takes: Maximum, GPUBudget or NoPlace; absent when
+    none."""
+    unknown: Annotated[list[ReasonName], Field(max_length=4)] | None = None
+    """What is not known of the engines: SignalsUnknown, TTFTNotAnEdge, TPOTNotAnEdge; absent when all is."""
+    infeasible: Annotated[list[ReasonName], Field(max_length=4)] | None = None
+    """Targets that no size keeps, from the table of terms; absent when there is none."""
+    decisions: Annotated[list[ScalingDecision], Field(max_length=5)] | None = None
+    """The last changes of size, the newest first."""
+
+
 class LLMServiceStatus(ApiModel):
     """What is true now."""
 
@@ -256,10 +356,14 @@ class LLMServiceStatus(ApiModel):
     """The plan in force."""
     calibration: CalibrationStatus | None = None
     """What was measured against what the plan predicts; absent before anything was measured."""
+    scaling: ScalingStatus | None = None
+    """How the size came about; absent before the autoscaler knew anything of the engines."""
     revisions: (
         Annotated[list[RevisionStatus], Field(max_length=8, json_schema_extra=keyed_by("name"))] | None
     ) = None
-    """Plans in force, the newest first."""
+    """Plans in force, the newest first, and those that did not start."""
+    rollout: RolloutStatus | None = None
+    """How far a rollout is; absent when none is under way."""
     proposal: ProposalStatus | None = None
     """What the spec leads to while another plan is in force, or none yet; or what it would lead to if it
     were planned again with what was measured. Absent when there is nothing of the kind."""

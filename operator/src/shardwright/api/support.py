@@ -36,33 +36,9 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda s: s.pool.network is not None,
     ),
     (
-        "spec.scaling.maxReplicas",
-        "autoscaling is not implemented yet; minReplicas replicas are run, or what the stated load takes",
-        lambda s: bool(
-            s.scaling
-            and s.scaling.mode != "External"
-            and (s.scaling.max_replicas or 0) > (s.scaling.min_replicas or 1)
-        ),
-    ),
-    (
-        "spec.scaling.schedules",
-        "schedules are not implemented yet; the planned replicas hold at all times",
-        lambda s: bool(s.scaling and s.scaling.schedules),
-    ),
-    (
         "spec.scaling.scaleToZero",
         "scale to zero is not implemented yet; at least one replica runs",
         lambda s: bool(s.scaling and s.scaling.scale_to_zero),
-    ),
-    (
-        "spec.rollout.strategy",
-        "only Auto is implemented",
-        lambda s: bool(s.rollout and s.rollout.strategy not in {None, "Auto"}),
-    ),
-    (
-        "spec.rollout.paused",
-        "pausing a rollout is not implemented yet",
-        lambda s: bool(s.rollout and s.rollout.paused),
     ),
     (
         "spec.rollout.canary",

@@ -116,14 +116,15 @@ def _wanted(inputs: Inputs) -> int:
 def _window(
     state: State, signals: FleetSignals, plan: ScalingPlan, wanted: int, size: int
 ) -> tuple[tuple[float, int], ...]:
-    """Return the sizes wanted within the window.
+    """Return the sizes wanted within the window, without those that were no more than a later one.
 
     What is not known wanted no less than what there was, and so did the time before the first tick.
     """
     length = max(WINDOW_S, WINDOW_COLD_STARTS * plan.cold_start_s)
     kept: Sequence[tuple[float, int]] = state.wanted or ((state.clock_s, size),)
     now = wanted if complete(signals) else max(wanted, size)
-    return (*(one for one in kept if one[0] > state.clock_s - length), (state.clock_s, now))
+    # Only the highest counts, and a size that an equal or larger one followed is never the highest again.
+    return (*(one for one in kept if one[0] > state.clock_s - length and one[1] > now), (state.clock_s, now))
 
 
 def _sized(

@@ -35,7 +35,8 @@ class State:
     absent."""
     samples: tuple[Sample, ...] = ()
     wanted: tuple[tuple[float, int], ...] = ()
-    """Times and sizes that the signals asked for, over the window of the way down."""
+    """Times and sizes that the signals asked for, over the window of the way down; of those that a larger one
+    followed, none."""
     headroom: float = 1.0
     """What the demand is multiplied with; learnt from avoidable misses."""
     slowness: float = 1.0

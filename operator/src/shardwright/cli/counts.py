@@ -45,7 +45,7 @@ def _if_in_force(found: Live, revision: Revision) -> int | None:
     decided = led_to(status.get("proposal") or {}) or str((status.get("plan") or {}).get("revision", ""))
     leads_to = on_record(before.records, template_digest(spec), decided, approved=revision.revision)
     approved = spec.model_copy(update={"approved_revision": revision.revision})
-    then = forecast(before.records, approved, leads_to, replicas=before.replicas)
+    then = forecast(before.records, approved, leads_to, replicas=before.replicas, sized=before.sized)
     if then.after is None or then.after.revision != revision.revision or then.after.plan is None:
         return None
     return then.replicas_after

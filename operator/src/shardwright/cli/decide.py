@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from shardwright.api.defaults import resolve
 from shardwright.api.support import unimplemented
+from shardwright.autoscaler import schedule
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
@@ -90,7 +91,7 @@ def _checked(inputs: Inputs) -> tuple[EngineClass, tuple[str, ...]]:
         engine = engine_class(version) if version else engine_class()
     except CatalogError as error:
         raise of_file(inputs.path, InputError(f"spec.{error}")) from error
-    problems = (*unimplemented(spec), *overlay.check(spec))
+    problems = (*unimplemented(spec), *overlay.check(spec), *schedule.check(spec))
     if blocking := [p for p in problems if p.blocking]:
         refused = "\n".join(f"{p.field}: {p.message}" for p in blocking)
         raise of_file(inputs.path, InputError(refused, blocking[0].reason))

@@ -17,7 +17,7 @@ from shardwright.cli.decide import decide_service
 from shardwright.cli.files import InputError, UsageError, name_of
 from shardwright.cli.plan_input import Raw, documents, parsed, with_models
 from shardwright.cli.pool_options import Nodes
-from shardwright.planner.load import replicas_of
+from shardwright.planner.load import Sized, replicas_of
 from shardwright.planner.types import NoPlan
 from shardwright.render.approval import in_force
 from shardwright.render.forecast import Revision, led_to, read_record
@@ -57,6 +57,8 @@ class Before:
     records: tuple[Revision, ...] = ()
     replicas: int = 0
     """Of the revision in force."""
+    sized: Sized | None = None
+    """The size that its status tells; None while the planned count holds."""
     notes: tuple[str, ...] = ()
 
 
@@ -189,9 +191,10 @@ def before_of_live(found: revisions.Live) -> Before:
     notes: list[str] = []
     for revision in found.revisions:
         try:
-            records.append(
-                read_record(dict(revision.data), revision=revision.revision, number=revision.number)
+            found_record = read_record(
+                dict(revision.data), revision=revision.revision, number=revision.number
             )
+            records.append(replace(found_record, failed=revision.failed))
         except RevisionError as error:
             notes.append(f"revision {revision.revision} cannot be read: {error}")
     try:
@@ -203,6 +206,7 @@ def before_of_live(found: revisions.Live) -> Before:
         service=service,
         records=tuple(records),
         replicas=_wanted(found, in_force(records)),
+        sized=_sized(found),
         notes=tuple(notes),
     )
 
@@ -213,6 +217,15 @@ def _wanted(found: revisions.Live, running: Revision | None) -> int:
     if running is None or plan.get("revision") != running.revision:
         return running.plan.replicas if running is not None and running.plan is not None else 0
     return int(plan.get("replicas") or 0)
+
+
+def _sized(found: revisions.Live) -> Sized | None:
+    """Return the size that the autoscaler goes on from, as the status tells it."""
+    told = (found.service.get("status") or {}).get("scaling") or {}
+    if "desiredReplicas" not in told:
+        return None
+    planned = int(told.get("plannedReplicas") or 0) if told.get("mode") == "Auto" else None
+    return Sized(replicas=int(told["desiredReplicas"]), planned=planned)
 
 
 def applied_over(document: Document, found: LiveService) -> Document:

@@ -89,7 +89,7 @@ def compare(
         return this.made("Added" if this.added else "Changed", said, kept)
     leads_to = _leads_to(this, service, new, nodes)
     records = [*this.old.records, *_only_named(this, service, leads_to, live=live)]
-    found = forecast(records, service.spec, leads_to, replicas=count)
+    found = forecast(records, service.spec, leads_to, replicas=count, sized=this.old.sized)
     if found.unknown:
         _refuse_unknown(this, service, records)
     _note_cut(this, service, found)
@@ -179,6 +179,8 @@ def _said(this: Comparison, service: LLMService, found: Forecast) -> Iterator[st
         parts = ", ".join(_differences(after, waiting, found.after))
         what = f" ({': '.join(part for part in (waiting.summary, parts) if part)})" if waiting else ""
         why = "for approval" if service.spec.plan_policy == "Manual" else "while another is pinned"
+        if found.failed == found.waits.revision:
+            why = "since it did not start"
         yield f"revision {found.waits.revision}{what} waits {why}"
 
 

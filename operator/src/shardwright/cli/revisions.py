@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shardwright.api.names import CLI_FIELD_MANAGER, LABEL_REVISION, LABEL_SERVICE
 from shardwright.cli.files import InputError
 from shardwright.render.approval import PROPOSED, in_force, newest_first
+from shardwright.render.failed_start import FailedStart, read_annotation
 
 if TYPE_CHECKING:
     from shardwright.cluster.api import Api
@@ -44,6 +45,8 @@ class Revision:
     """Its plan as it was recorded; see `cli.counts` for the replicas that run."""
     template_digest: str
     data: Raw
+    failed: FailedStart | None = None
+    """That it did not start."""
 
     @property
     def proposed(self) -> bool:
@@ -143,6 +146,7 @@ def _revision(item: Raw) -> Revision:
         summary=str((data.get("report") or {}).get("summary", "")),
         template_digest=str(data.get("digest", "")),
         data=data,
+        failed=read_annotation(metadata.get("annotations")),
     )
 
 
@@ -173,9 +177,10 @@ def to_roll_back(live: Live, wanted: str | None) -> Revision:
     if wanted:
         return live.find(wanted)
     ran = [revision for revision in live.revisions if not revision.proposed]
-    if len(ran) < 2:
+    started = [revision for revision in ran[1:] if revision.failed is None]
+    if not started:
         raise InputError(f"{live.name} has no earlier revision that was in force")
-    return ran[1]
+    return started[0]
 
 
 def manager_of(live: Live) -> str:

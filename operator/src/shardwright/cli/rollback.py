@@ -64,6 +64,8 @@ def table(found: Live) -> list[str]:
         state = "in force" if running is not None and revision.revision == running.revision else "earlier"
         if revision.proposed:
             state = "waits"
+        if revision.failed is not None:
+            state = f"did not start ({revision.failed.reason})"
         if state == "earlier" and (left := counts.pods_left(found, revision)):
             state = f"earlier, {left} still there"
         if revision.revision == found.approved:

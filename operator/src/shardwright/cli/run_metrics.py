@@ -12,7 +12,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     group = parser.add_argument_group(
         "engine metrics",
-        "What engines report is held against what was planned (status.calibration). It is read from "
+        "What engines report is held against what was planned (status.calibration), and services in mode "
+        "Auto are sized by it (status.scaling). It is read from "
         "Prometheus where a URL is given, else from the engines' own /metrics. Files hold secrets and are "
         "read again each "
         "time; no secret is an option.",
@@ -25,6 +26,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=60.0,
         metavar="SECONDS",
         help="between two readings of the fleet, 1 or more (%(default)s)",
+    )
+    add(
+        "--scaling-interval",
+        type=float,
+        default=15.0,
+        metavar="SECONDS",
+        help="between two looks of the autoscaler, 1 or more (%(default)s)",
     )
     add("--prometheus-url", default="", metavar="URL", help="such as http://prometheus.monitoring.svc:9090")
     add("--prometheus-bearer-token-file", default="", metavar="FILE", help="log in with this token")
@@ -73,6 +81,8 @@ def read(args: argparse.Namespace) -> EngineMetrics | None:
         raise ValueError(f"{given[0]} needs --prometheus-url")
     if not args.engine_metrics_interval >= 1:
         raise ValueError("--engine-metrics-interval: write 1 or more")
+    if not args.scaling_interval >= 1:
+        raise ValueError("--scaling-interval: write 1 or more")
     if not args.prometheus_stale > 0:
         raise ValueError("--prometheus-stale: write seconds above 0")
     return EngineMetrics(
@@ -91,6 +101,7 @@ def read(args: argparse.Namespace) -> EngineMetrics | None:
         if args.prometheus_url
         else None,
         interval_s=args.engine_metrics_interval,
+        scaling_interval_s=args.scaling_interval,
         stale_s=args.prometheus_stale,
         store=args.calibration_store,
     )

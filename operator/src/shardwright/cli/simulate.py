@@ -1,28 +1,33 @@
 """`shardwright simulate` replays a trace of requests under the autoscaler, or other rules.
 
-Decides what a file of requests, a replica model and a spec mean for a replay. The replay and the rules are
-`autoscaler`'s; what is shown of them is `cli.simulation`'s. Exit code: 0 replayed, 2 bad input.
+Decides what a file of requests, a replica model or a plan, and a spec mean for a replay. The plan is the
+planner's, the replay and the rules are `autoscaler`'s; what is shown is `cli.simulation`'s. Exit code: 0
+replayed, 2 bad input.
 """
 
 import argparse
 import json
 from collections.abc import Callable
 from math import ceil, isfinite
-from typing import Final
+from typing import Final, NamedTuple
 
 from shardwright.api.defaults import resolve
+from shardwright.autoscaler.planned import replica_model
 from shardwright.autoscaler.replay import clairvoyant, rivals
 from shardwright.autoscaler.replay.fleet import Policy, World, replay
 from shardwright.autoscaler.replay.own import Own
 from shardwright.autoscaler.replay.trace import Trace, overlaid
 from shardwright.autoscaler.replica import ReplicaModel, capacity
 from shardwright.autoscaler.signals import ScalingPlan
-from shardwright.cli import simulation
-from shardwright.cli.decide import complain
+from shardwright.cli import pool_options, simulation
+from shardwright.cli.decide import complain, decide
 from shardwright.cli.files import InputError, name_of, read_text
 from shardwright.cli.plan_input import read_service
 from shardwright.cli.simulation import Run
 from shardwright.cli.trace_input import COLUMNS, read_trace
+from shardwright.planner.types import NoPlan
+from shardwright.render.startup import startup_budget
+from shardwright.render.storage import source_type
 
 REPLAYED, BAD_INPUT = 0, 2
 KEYS: Final = {
@@ -53,14 +58,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "another rule. Exit code: 0 replayed, 2 bad input.",
     )
     parser.add_argument(
-        "-f", "--filename", metavar="FILE", help="an LLMService: its slo, scaling and GPU budget"
+        "-f", "--filename", metavar="FILE", help="an LLMService: its slo, scaling, GPU budget, and its plan"
     )
+    pool_options.add(parser)
+    parser.add_argument("--context", metavar="NAME", help="kubeconfig context for --cluster")
     parser.add_argument(
         "--trace", required=True, metavar="FILE", help=f"CSV ({', '.join(COLUMNS)}) or .jsonl, also .gz"
     )
     parser.add_argument(
-        "--replica-model", required=True, metavar="FILE", help=f"JSON: {', '.join(KEYS)}, {COLD_START}"
-    )
+        "--replica-model", metavar="FILE",
+        help=f"JSON: {', '.join(KEYS)}, {COLD_START}; default: as the plan of -f predicts, on the nodes of "
+        "the options above",
+    )  # fmt: skip
     parser.add_argument(
         "--trace-scale", type=int, default=1, metavar="N", help="N copies laid over each other"
     )
@@ -71,7 +80,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--min-replicas", type=int, metavar="N")
     parser.add_argument("--max-replicas", type=int, metavar="N")
-    parser.add_argument("--gpus-per-replica", type=int, default=1, metavar="N")
+    parser.add_argument("--gpus-per-replica", type=int, metavar="N", help="instead of the plan's; else 1")
     parser.add_argument(
         "--unscored-seconds", type=float, default=600.0, metavar="S", help="not judged at the start"
     )
@@ -88,9 +97,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Read, replay, print; return the exit code."""
     try:
-        model, cold_start_s = _model(args.replica_model)
+        unit = _Unit(*_model(args.replica_model)) if args.replica_model else _planned(args)
         trace = _trace(args.trace, args.trace_scale, args.seed)
-        plan = _plan(args, model, cold_start_s, trace)
+        plan = _plan(args, unit, trace)
         names = list(dict.fromkeys(args.policy or ["shardwright"]))
         policies = [_policy(name, plan) for name in names]
         runs = [_run(args, plan, trace, *one) for one in zip(names, policies, strict=True)]
@@ -133,6 +142,29 @@ def _run(args: argparse.Namespace, plan: ScalingPlan, trace: Trace, name: str, p
     return Run(name, outcome, plan.gpus_per_replica)
 
 
+class _Unit(NamedTuple):
+    """One replica."""
+
+    model: ReplicaModel
+    cold_start_s: float
+    gpus: int = 1
+
+
+def _planned(args: argparse.Namespace) -> _Unit:
+    """Return a replica as the service's plan predicts it. Raises InputError."""
+    if args.filename is None:
+        raise InputError("--replica-model: is needed without -f")
+    found = decide(args)
+    spec, decision = found.inputs.service.spec, found.decision
+    if isinstance(decision, NoPlan):
+        raise InputError(f"there is no plan to take a replica from: {decision.message}")
+    model = replica_model(decision, resolve(spec), found.request.engine)
+    if model is None:
+        raise InputError("--replica-model: is needed, since no speed is predicted on these GPUs")
+    cold_start_s = startup_budget(decision, source_type(spec)).engine_s
+    return _Unit(model, float(cold_start_s), decision.gpus_per_replica)
+
+
 def _model(path: str) -> tuple[ReplicaModel, float]:
     where = name_of(path)
     try:
@@ -162,7 +194,7 @@ def _trace(path: str, copies: int, seed: int) -> Trace:
     return overlaid(read_trace(path), copies, seed)
 
 
-def _plan(args: argparse.Namespace, model: ReplicaModel, cold_start_s: float, trace: Trace) -> ScalingPlan:
+def _plan(args: argparse.Namespace, unit: _Unit, trace: Trace) -> ScalingPlan:
     ttft_ms, tpot_ms, percentile = args.ttft_ms, args.tpot_ms, args.percentile
     low, high, gpus = args.min_replicas, args.max_replicas, MOST_REPLICAS
     if args.filename is not None:
@@ -180,7 +212,7 @@ def _plan(args: argparse.Namespace, model: ReplicaModel, cold_start_s: float, tr
     requests = len(trace.arrival_s)
     try:
         return ScalingPlan(
-            model=model,
+            model=unit.model,
             ttft_s=ttft_ms / 1000,
             tpot_s=tpot_ms / 1000,
             percentile=percentile or PERCENTILE,
@@ -188,9 +220,9 @@ def _plan(args: argparse.Namespace, model: ReplicaModel, cold_start_s: float, tr
             output_tokens=sum(trace.output_tokens) / requests,
             min_replicas=1 if low is None else max(1, low),
             max_replicas=min(MOST_REPLICAS, high or MOST_REPLICAS),
-            gpus_per_replica=max(1, args.gpus_per_replica),
+            gpus_per_replica=max(1, args.gpus_per_replica or unit.gpus),
             max_gpus=gpus,
-            cold_start_s=cold_start_s,
+            cold_start_s=unit.cold_start_s,
         )
     except ValueError as error:
         raise InputError(str(error)) from error

@@ -16,12 +16,13 @@ from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
 from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
-from shardwright.api.status import CalibrationStatus, Condition
+from shardwright.api.status import CalibrationStatus, Condition, RolloutStatus, ScalingStatus
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
 from shardwright.cluster.drift import additions, digest, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
 from shardwright.render.approval import led_to
+from shardwright.render.failed_start import FailedStart, read_annotation
 
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
 _LONGEST_TROUBLE: Final = 1024
@@ -67,6 +68,8 @@ class ChildFacts(NamedTuple):
     """ControllerRevision: its data, as JSON."""
     template_digest: str = ""
     """ControllerRevision: digest of the spec that it was made for."""
+    failed: FailedStart | None = None
+    """ControllerRevision: that it did not start."""
 
     @property
     def key(self) -> ServiceKey:
@@ -137,6 +140,8 @@ class StatusFacts(NamedTuple):
     """The revision that the spec leads to, when that is not the one in force."""
     conditions: tuple[Condition, ...] = ()
     calibration: CalibrationStatus | None = None
+    rollout: RolloutStatus | None = None
+    scaling: ScalingStatus | None = None
 
     def holds(self, kind: str) -> bool:
         """Whether a condition is True."""
@@ -217,6 +222,7 @@ def _with_content(facts: ChildFacts, obj: JsonObject) -> ChildFacts:
             number=int(obj["revision"]),
             data=dumps(data),
             template_digest=str(data.get("digest", "")),
+            failed=read_annotation(obj["metadata"].get("annotations")),
         )
     return facts
 
@@ -239,6 +245,8 @@ def status_facts(status: JsonObject) -> StatusFacts:
         proposal_revision=led_to(status.get("proposal") or {}),
         conditions=read_conditions(status),
         calibration=read_calibration(status),
+        rollout=_read_rollout(status),
+        scaling=read_scaling(status),
     )
 
 
@@ -260,6 +268,28 @@ def read_calibration(status: JsonObject) -> CalibrationStatus | None:
         return None
     try:
         return CalibrationStatus.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def _read_rollout(status: JsonObject) -> RolloutStatus | None:
+    """Read the rollout of a status; None when there is none, or none that can be read."""
+    raw = status.get("rollout")
+    if not raw:
+        return None
+    try:
+        return RolloutStatus.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def read_scaling(status: JsonObject) -> ScalingStatus | None:
+    """Read what a status says of the size; None when it says nothing, or nothing that can be read."""
+    raw = status.get("scaling")
+    if not raw:
+        return None
+    try:
+        return ScalingStatus.model_validate(raw)
     except ValidationError:
         return None
 

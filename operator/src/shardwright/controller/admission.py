@@ -16,6 +16,7 @@ from typing import Final
 from shardwright.api.llmservice import LLMService, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.api.support import unimplemented
+from shardwright.autoscaler import schedule
 from shardwright.cluster.errors import ClusterError, Transient
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
@@ -26,6 +27,7 @@ from shardwright.controller.one_node import recorded_claims
 from shardwright.controller.planning import Planning, Proposal, outcome, revisions_of, wanted_replicas
 from shardwright.controller.recalculation import Recalculation
 from shardwright.controller.references import References, Resolved, unknown_variants
+from shardwright.controller.rolling import answering, needs_a_whole_set
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import ModelChoice, NoPlan
 from shardwright.render import overlay
@@ -215,7 +217,9 @@ class Admission:
             )
             return
         revisions = revisions_of(self.store.children_of(entry.key), entry.uid)
-        proposal = govern(self.planning, entry, service, self._propose(entry, service, case), revisions)
+        running = answering(self.store, entry) if any(r.failed for r in revisions) else {}
+        wanted = self._propose(entry, service, case)
+        proposal = govern(self.planning, entry, service, wanted, revisions, running=running)
         proposal.priority, proposal.for_one_node = case.resolved.priority, case.resolved.for_one_node
         if case.kept is not None and proposal.target == case.kept.revision:
             proposal = self.recalculation.add(entry, service, case.models, proposal, revisions)
@@ -232,12 +236,15 @@ class Admission:
         if proposal.core is None:
             return
         children = self.store.children_of(entry.key).values()
-        replicas = wanted_replicas(entry, service, proposal, children)
-        self.planning.ledger.submit(self.planning.claim_of(entry, service, proposal, replicas))
+        replicas = wanted_replicas(entry, service, proposal, children, self.planning.scaled)
+        whole = needs_a_whole_set(service, proposal.target, children, entry.uid)
+        claim = self.planning.claim_of(entry, service, proposal, replicas, all_or_none=whole)
+        self.planning.ledger.submit(claim)
 
     def _propose(self, entry: ServiceEntry, service: LLMService, case: _Case) -> Proposal:
         resolved = case.resolved
-        found = unimplemented(service.spec), unknown_variants(service.spec), overlay.check(service.spec)
+        spec = service.spec
+        found = unimplemented(spec), unknown_variants(spec), overlay.check(spec), schedule.check(spec)
         problems = (*chain(*found), *resolved.problems)
         if case.kept is not None:
             self.metrics.planned("Kept")

@@ -175,6 +175,7 @@ class Operator:
         await stack.enter_async_context(_task("expiry", parts.dispatch.expire_forever(), health))
         if declared is not None:
             await stack.enter_async_context(_task("declared pool", follow_pool(parts, declared), health))
+        await stack.enter_async_context(_task("autoscaler", parts.scaler.run(), health))
         if parts.calibrator is not None:
             stack.push_async_callback(parts.calibrator.source.close)
             await stack.enter_async_context(_task("calibration", parts.calibrator.run(), health))
@@ -201,6 +202,16 @@ class Operator:
         self.metrics.gauges("shardwright_objects", "Objects known, by sort", "sort", counts)
         calibrator = parts.calibrator
         if calibrator is not None:
+            sizes: dict[str, Callable[[], float]] = {
+                "known": lambda: parts.scaler.sizes.scaled["known"],
+                "unknown": lambda: parts.scaler.sizes.scaled["unknown"],
+            }
+            self.metrics.gauges(
+                "shardwright_scaled_services",
+                "Services that the autoscaler sizes, by whether all is known of their engines",
+                "signals",
+                sizes,
+            )
             self.metrics.gauge(
                 "shardwright_engine_metrics_up",
                 "1 while the engines' metrics can be read, 0 while they cannot",

@@ -1,4 +1,4 @@
-"""What a service's policy and `spec.approvedRevision` let be in force of what its spec leads to.
+"""What policy, `spec.approvedRevision` and failed starts let be in force of what a spec leads to.
 
 Decides a service's target where that is not simply what the spec leads to: `render.approval` rules, and here
 the ruling becomes a proposal with what waits beside it. Never plans and never writes: what is put in force of
@@ -6,6 +6,7 @@ what is on record is applied as it was recorded.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +17,7 @@ from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.controller.planning import Planning, Proposal, Waiting
 from shardwright.planner.types import NoPlan, Plan
 from shardwright.render.approval import PROPOSED, in_force, rule
+from shardwright.render.failed_start import failed_for
 from shardwright.render.revision import RevisionError
 
 _LOG = logging.getLogger(__name__)
@@ -29,14 +31,22 @@ def govern(
     service: LLMService,
     wanted: Proposal,
     revisions: list[ChildFacts],
+    *,
+    running: Mapping[str, int],
 ) -> Proposal:
-    """Return what is to be in force, given what the spec leads to (`wanted`) and what is on record."""
+    """Return what is to be in force, given what the spec leads to (`wanted`) and what is on record.
+
+    `running` has the answering replicas of each revision that has a workload.
+    """
     spec = service.spec
-    if spec.approved_revision is None and spec.plan_policy != "Manual":
+    failed: frozenset[str] = frozenset()
+    if any(revision.failed is not None for revision in revisions):
+        failed = failed_for(revisions, planning.start_key(entry, service))
+    if spec.approved_revision is None and spec.plan_policy != "Manual" and not failed:
         return wanted
     readable = [r for r in revisions if _core(planning, entry, r) is not None]
     leads_to = "" if wanted.held else wanted.target
-    ruling = rule(spec, leads_to=leads_to, records=readable)
+    ruling = rule(spec, leads_to=leads_to, records=readable, failed=failed, running=running)
     governed = wanted
     if ruling.waits or ruling.force != wanted.target:
         governed = _instead(
@@ -44,6 +54,7 @@ def govern(
         )
     if ruling.waits:
         governed.waiting = _waiting(wanted, revisions)
+    governed.failed = ruling.failed
     if ruling.unknown:
         governed.problems = (*governed.problems, _unknown(spec.approved_revision or "", leads_to, readable))
         governed.held = bool(governed.target)

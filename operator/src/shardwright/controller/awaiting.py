@@ -1,4 +1,4 @@
-"""What is told of a revision that waits: its choice, and what is different from the one in force.
+"""What is told of revisions beside the one in force: one that waits, that is replaced, or did not start.
 
 Decides that nothing is proposed which is not on record: what is approved is exactly what was shown.
 """
@@ -6,13 +6,14 @@ Decides that nothing is proposed which is not on record: what is approved is exa
 from dataclasses import replace
 from typing import Final
 
-from shardwright.api.status import ProposalStatus
+from shardwright.api.status import FailedStartStatus, ProposalStatus
 from shardwright.cluster.facts import ChildFacts
 from shardwright.cluster.json import JsonObject
 from shardwright.controller.planning import Waiting
 from shardwright.controller.recalculation import acts_alone
-from shardwright.controller.work import Situation
-from shardwright.diagnose.facts import RecalculatedFacts, WaitingFacts
+from shardwright.controller.rollout import Step
+from shardwright.controller.work import Situation, Work
+from shardwright.diagnose.facts import FailedFacts, RecalculatedFacts, RolloutFacts, WaitingFacts
 from shardwright.planner.load import replicas_of
 from shardwright.planner.report import decimal
 from shardwright.planner.types import NoPlan
@@ -52,6 +53,49 @@ def recalculated_facts(now: Situation) -> RecalculatedFacts | None:
         automatic=acts_alone(now.service, now.proposal),
         left_before=record is not None and record.number > PROPOSED,
     )
+
+
+def failed_facts(now: Situation) -> FailedFacts | None:
+    """Return what would be in force, had it started; None when all has started."""
+    record = now.record_of(now.proposal.failed) if now.proposal.failed else None
+    if record is None or record.failed is None:
+        return None
+    reason, message, at, _ = record.failed
+    return FailedFacts(
+        name=record.name,
+        revision=record.revision,
+        summary=str((record.stored().get("report") or {}).get("summary", "")),
+        failed=FailedStartStatus(reason=reason, message=message, at=at),
+        back_to=now.target,
+        approved=now.service.spec.approved_revision == record.revision,
+    )
+
+
+def rollout_facts(work: Work) -> RolloutFacts | None:
+    """Return how far a rollout is; None when none is under way."""
+    state, decision = work.state, work.decision
+    if state is None or not state.old or decision.step is Step.NONE:
+        return None
+    return RolloutFacts(
+        strategy=state.strategy.value,
+        step=decision.step.value,
+        from_revision=state.old[-1].revision,
+        to_revision=state.target,
+        ready=state.new.ready,
+        desired=state.new.desired,
+        missing_gpus=decision.missing_gpus,
+        gpus_per_replica=state.new.gpus,
+        claim=work.ends_first,
+        canary_step=work.canary.step if work.canary else 0,
+        canary=_canary(work),
+    )
+
+
+def _canary(work: Work) -> str:
+    canary = work.canary
+    if canary is None or canary.done:
+        return ""
+    return f"step {canary.step} of {canary.steps}: {canary.judgement.message.lower()}"
 
 
 def _told(now: Situation, waiting: Waiting) -> ProposalStatus | None:

@@ -30,7 +30,8 @@ def in_the_way(now: "Situation") -> dict[str, str]:
     ours = _claims(now, now.target) & now.proposal.for_one_node if now.proposal.for_one_node else frozenset()
     if not ours:
         return {}
-    there = {*now.deployments, *(pod.revision for pod in now.pods.values())} - {now.target}
+    wanted = (revision for revision, deployment in now.deployments.items() if deployment.replicas)
+    there = {*wanted, *(pod.revision for pod in now.pods.values())} - {now.target}
     shared = {revision: _claims(now, revision) & ours for revision in sorted(there)}
     return {revision: min(names) for revision, names in shared.items() if names}
 

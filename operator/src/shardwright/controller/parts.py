@@ -16,6 +16,7 @@ from shardwright.controller.apply import Applier
 from shardwright.controller.calibration import Calibrator
 from shardwright.controller.calibration_store import CalibrationStore
 from shardwright.controller.dispatch import Dispatch
+from shardwright.controller.last_reading import LastReading
 from shardwright.controller.observe import read_service
 from shardwright.controller.options import Options
 from shardwright.controller.planning import Planning
@@ -24,6 +25,8 @@ from shardwright.controller.recalculation import Recalculation
 from shardwright.controller.reconcile import Reconciler
 from shardwright.controller.references import References
 from shardwright.controller.report import Reporter
+from shardwright.controller.scaler import Scaler
+from shardwright.controller.sizes import Sizes
 from shardwright.metrics.engines import EngineSource
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.login import EngineMetrics
@@ -59,6 +62,7 @@ class Parts:
     dispatch: Dispatch
     queue: WorkQueue[ServiceKey]
     reconciler: Reconciler
+    scaler: Scaler
     calibrator: Calibrator | None = None
 
     @classmethod
@@ -77,10 +81,15 @@ class Parts:
         instance = options.instance or platform.node()
         recorder = Recorder(api, clock=clock, timestamp=precise_now, instance=instance)
         reporter = Reporter(api, store, planning, recorder, metrics, clock, now)
-        reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock)
-        parts = cls(api, store, planning, dispatch, queue, reconciler)
+        reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock, now)
+        sizes = Sizes(store, lambda: datetime.now(UTC), reads=options.engine_metrics is not None)
+        planning.scaled, reporter.scaling = sizes.wanted, sizes.status_of
+        scaler = Scaler(sizes, planning, queue, metrics, clock, now)
+        parts = cls(api, store, planning, dispatch, queue, reconciler, scaler)
         if options.engine_metrics is not None:
-            parts.calibrator = parts._calibrator(options.engine_metrics, metrics)
+            scaler.source = LastReading(_source(options.engine_metrics, queue), clock)
+            scaler.interval_s = options.engine_metrics.scaling_interval_s
+            parts.calibrator = parts._calibrator(options.engine_metrics, scaler.source, metrics)
             reporter.engine_metrics = parts.calibrator.facts_of
             parts.remember()
         return parts
@@ -95,13 +104,13 @@ class Parts:
         admission.recalculation.off = self.calibrator.off
         admission.recalculation.off_since = memory.off_since
 
-    def _calibrator(self, settings: EngineMetrics, metrics: Exposition) -> Calibrator:
+    def _calibrator(self, settings: EngineMetrics, source: MetricsSource, metrics: Exposition) -> Calibrator:
         where = settings.store
         return Calibrator(
             store=self.store,
             planning=self.planning,
             queue=self.queue,
-            source=_source(settings, self.queue),
+            source=source,
             metrics=metrics,
             clock=clock,
             timestamp=now,

@@ -7,7 +7,7 @@ fifty times.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,6 +36,7 @@ from shardwright.planner.types import (
 )
 from shardwright.render.approval import CALIBRATED, newest_first, on_record, replicas_beside, replicas_held
 from shardwright.render.digest import revision_hash, template_digest
+from shardwright.render.failed_start import spec_key
 from shardwright.render.revision import read_revision
 from shardwright.render.scheduling import pool_of_template
 from shardwright.topology.ledger import Ledger
@@ -79,6 +80,8 @@ class Proposal:
     """Replicas that the status says were wanted, where the target's figures are an earlier spec's; else 0."""
     waiting: Waiting | None = None
     """What the spec leads to, where that is not the target (see `controller.approvals`)."""
+    failed: str = ""
+    """The revision that would be in force, had it started; the target is what ran before it."""
     recalculated: Waiting | NoPlan | None = None
     """What planning the same spec again leads to, counting with what was measured; never in force by itself
     (see `controller.recalculation`)."""
@@ -136,6 +139,8 @@ class Planning:
         self._shared: dict[bytes, Plan] = {}
         self.corrections: Mapping[CorrectionKey, Correction] = {}
         """What was measured before, for plans that are made from now on."""
+        self.scaled: Scaled = unscaled
+        """The autoscaler's say."""
 
     # What there is.
 
@@ -199,6 +204,10 @@ class Planning:
                 self._digests.clear()
             found = self._digests[entry.spec_digest] = template_digest(service.spec)
         return found
+
+    def start_key(self, entry: ServiceEntry, service: LLMService) -> str:
+        """Name what a start that failed was tried for."""
+        return spec_key(self.template_digest(entry, service), service.spec.approved_revision)
 
     def keep(
         self, entry: ServiceEntry, service: LLMService, revisions: list[ChildFacts]
@@ -308,7 +317,15 @@ class Planning:
 
     # Claims.
 
-    def claim_of(self, entry: ServiceEntry, service: LLMService, proposal: Proposal, replicas: int) -> Claim:
+    def claim_of(
+        self,
+        entry: ServiceEntry,
+        service: LLMService,
+        proposal: Proposal,
+        replicas: int,
+        *,
+        all_or_none: bool = False,
+    ) -> Claim:
         """Build what a service claims for its target. The proposal must have one."""
         if proposal.core is None:
             raise ValueError(f"{entry.key} has no target to claim for")
@@ -320,6 +337,7 @@ class Planning:
             replicas=replicas,
             priority=proposal.priority,
             created_s=entry.created_s,
+            minimum=replicas if all_or_none else 1,
             spread=bool(service.spec.availability and service.spec.availability.survive_node_loss),
         )
 
@@ -328,15 +346,29 @@ class Planning:
         return self.ledger.allocation((key[0], key[1]), revision)
 
 
+Scaled = Callable[[ServiceEntry, LLMService, Proposal, int, int], int | None]
+"""The autoscaler's size of a service: see `controller.sizes.Sizes.wanted`."""
+
+
+def unscaled(
+    _entry: ServiceEntry, _service: LLMService, _proposal: Proposal, _planned: int, _live: int
+) -> None:
+    """Have no say."""
+
+
 def wanted_replicas(
-    entry: ServiceEntry, service: LLMService, proposal: Proposal, children: Iterable[ChildFacts]
+    entry: ServiceEntry,
+    service: LLMService,
+    proposal: Proposal,
+    children: Iterable[ChildFacts],
+    scaled: Scaled = unscaled,
 ) -> int:
     """Return the replicas that scaling asks for, as far as `pool.maxGPUs` goes; 0 without a target.
 
-    In Auto mode this is what the stated load takes by the plan's own figures, at least minReplicas, until the
-    autoscaler has a say. The budget of a generation that cannot be run takes nothing from what runs of its
-    `children`. A claim that further nodes cannot mount keeps replicas from being added: their pods would hold
-    GPUs and never start.
+    In Auto mode this is what the stated load takes by the plan's own figures, at least minReplicas, until
+    `scaled`, the autoscaler, has a say. The budget of a generation that cannot be run takes nothing from what
+    runs of its `children`. A claim that further nodes cannot mount keeps replicas from being added: their
+    pods would hold GPUs and never start.
     """
     core = proposal.core
     if core is None:
@@ -344,12 +376,14 @@ def wanted_replicas(
     resolved, max_gpus = entry.resolved or resolve(service.spec), service.spec.pool.max_gpus
     ours = [c for c in children if c.kind == "Deployment" and c.belongs_to(entry.uid)]
     running = sum(c.replicas for c in ours)
+    live = sum(c.replicas for c in ours if c.revision == proposal.target)
     if proposal.waiting is not None and not proposal.held:
-        live = sum(c.replicas for c in ours if c.revision == proposal.target)
         recorded = proposal.recorded_replicas
         wanted = replicas_beside(core, resolved, max_gpus, recorded=recorded, live=live)
     else:
         wanted = _for_load(core, proposal, resolved, max_gpus, running)
+    own = scaled(entry, service, proposal, wanted, live)
+    wanted = wanted if own is None else own
     if any(problem.reason is Reason.CACHE_NOT_SHAREABLE for problem in proposal.problems):
         return min(wanted, max(1, running))
     return wanted

@@ -3,6 +3,7 @@
 Decides the order of the steps and what an error means. Never decides a plan, a manifest or a condition.
 """
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,17 +11,25 @@ from math import inf
 from typing import Final
 
 from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.reasons import Reason
 from shardwright.cluster.facts import ChildKey, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.admission import Admission
 from shardwright.controller.apply import Applier, Desired
+from shardwright.controller.canaries import LOOK_S, Canaries, CanaryNow
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.planning import Planning, Proposal
 from shardwright.controller.report import Reporter
+from shardwright.controller.rolling import ready_of, starts_of
+from shardwright.controller.starts import Starts
 from shardwright.controller.work import Situation, Work, desired_children, observe, plan_work, signature
+from shardwright.diagnose.canary import Verdict
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import NoPlan
+from shardwright.render.failed_start import FailedStart, failed_for
 from shardwright.render.request import Capabilities
+
+_LOG = logging.getLogger(__name__)
 
 RESYNC_S: Final = 600.0
 _RESYNC_JITTER: Final = 0.2
@@ -51,7 +60,10 @@ class Reconciler:
     reporter: Reporter
     metrics: Exposition
     clock: Callable[[], float]
+    timestamp: Callable[[], str]
     capabilities: Capabilities = field(default_factory=Capabilities)
+    starts: Starts = field(default_factory=Starts)
+    canaries: Canaries = field(default_factory=Canaries)
     # All by uid: a service made anew under the same name is another one.
     _rendered: dict[str, tuple[tuple[object, ...], tuple[tuple[ChildKey, bytes], ...]]] = field(
         default_factory=dict
@@ -83,13 +95,15 @@ class Reconciler:
         self._rendered.pop(uid, None)
         self.applier.forget(uid)
         self._unreported.pop(uid, None)
+        self.starts.forget(uid)
+        self.canaries.forget(uid)
         self.planning.forget(uid)
         self.reporter.forget(uid)
         self.reporter.recorder.forget(uid)
 
     async def _run(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> Result:
         with self.metrics.cpu("decide"):
-            now, work = self._decide(entry, service, proposal)
+            now, work, look_s = self._decide(entry, service, proposal)
         with self.metrics.cpu("render"):
             desired = self._render(now, work)
         outcome = await self.applier.apply(entry, desired, work.remove)
@@ -97,6 +111,9 @@ class Reconciler:
         if live is None or live.deleting or (live.uid, live.generation) != (entry.uid, entry.generation):
             return _later()
         after = observe(self.store, self.planning, live, service, proposal)
+        if work.target is not None and work.target.failed is not None:
+            self._give_up(after)
+            return _later(REPORT_S)
         self._wait_for_room(after)
         if self._report_later(entry.uid, written=outcome.written > 0):
             return _later(REPORT_S)
@@ -105,7 +122,7 @@ class Reconciler:
             self.dispatch.recheck(entry.key, RECHECK_S)
         if outcome.retry is not None:
             raise outcome.retry
-        return _later(wait, outcome.next_s)
+        return _later(wait, min(outcome.next_s, look_s))
 
     def _report_later(self, uid: str, *, written: bool) -> bool:
         """Whether the children of others come before this report."""
@@ -117,8 +134,23 @@ class Reconciler:
         del self._unreported[uid]
         return False
 
-    def _decide(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> tuple[Situation, Work]:
-        """Claim what is wanted now, and decide what to do with what is granted."""
+    def _give_up(self, now: Situation) -> None:
+        """Decide anew, now that it is on record that the target did not start."""
+        record = now.record_of(now.target)
+        if record is not None and record.failed is not None:
+            _LOG.info(
+                "start failed service=%s revision=%s reason=%s",
+                now.entry.key,
+                now.target,
+                record.failed.reason,
+            )
+            self.dispatch.undecided.add(now.entry.key)
+            self.dispatch.queue.add(now.entry.key)
+
+    def _decide(
+        self, entry: ServiceEntry, service: LLMService, proposal: Proposal
+    ) -> tuple[Situation, Work, float]:
+        """Claim what is wanted now, and decide what to do with what is granted; also when to look again."""
         if proposal.core is not None:
             self.admission.claim(entry, service, proposal)
             allocation = self.planning.allocation(entry.key, proposal.target)
@@ -126,7 +158,60 @@ class Reconciler:
                 self.planning.ledger.settle(self.clock())
                 self.dispatch.wake_changed(entry.key)
         now = observe(self.store, self.planning, entry, service, proposal)
-        return now, plan_work(now, self.planning)
+        failed, look_s = self._failed_start(now)
+        canary = self._canary(now)
+        if canary is not None and not canary.done:
+            look_s = min(look_s, LOOK_S)
+            failed = failed or self._worse(now, canary)
+        return now, plan_work(now, self.planning, failed, canary), look_s
+
+    def _canary(self, now: Situation) -> CanaryNow | None:
+        """Return the canary that is under way."""
+        if len(now.deployments) == (now.target in now.deployments):  # no other one
+            self.canaries.forget(now.entry.uid)
+            return None
+        return self.canaries.look(now, ready=ready_of(now), now_s=self.clock())
+
+    def _worse(self, now: Situation, canary: CanaryNow) -> FailedStart | None:
+        """Return that the target serves worse than what it replaces, when it does and is not paused."""
+        rollout = now.service.spec.rollout
+        if canary.judgement.verdict is not Verdict.WORSE or (rollout and rollout.paused):
+            return None
+        if now.target not in now.deployments:
+            return None
+        return FailedStart(
+            reason=Reason.CANARY_WORSE,
+            message=canary.judgement.message,
+            at=self.timestamp(),
+            spec=self.planning.start_key(now.entry, now.service),
+        )
+
+    def _failed_start(self, now: Situation) -> tuple[FailedStart | None, float]:
+        """Return that the target has failed to start, when it has; and when to look again, in seconds.
+
+        Only while there is another revision to go back to. A paused rollout is left as it is.
+        """
+        uid, rollout = now.entry.uid, now.service.spec.rollout
+        current = now.deployments.get(now.target)
+        if current is None or len(now.deployments) == 1:
+            self.starts.forget(uid)
+            return None, inf
+        key = self.planning.start_key(now.entry, now.service)
+        good = now.deployments.keys() - failed_for(now.revisions, key) - {now.target}
+        if not good or (rollout and rollout.paused):
+            self.starts.forget(uid)
+            return None, inf
+        trouble, look_s = self.starts.judge(
+            uid,
+            starts_of(now),
+            create_failure=current.create_failure,
+            deadline_exceeded=current.deadline_exceeded,
+            now_s=self.clock(),
+        )
+        if trouble is None:
+            return None, inf if look_s is None else look_s
+        message = trouble.message
+        return FailedStart(reason=trouble.reason, message=message, at=self.timestamp(), spec=key), inf
 
     def _render(self, now: Situation, work: Work) -> list[Desired]:
         """Render, unless the same was rendered before and nothing live differs from it."""

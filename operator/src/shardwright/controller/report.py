@@ -12,18 +12,18 @@ from typing import Final
 from pydantic import ValidationError
 
 from shardwright.api.names import workload_name
-from shardwright.api.status import Condition, PlanStatus
+from shardwright.api.status import Condition, PlanStatus, ScalingStatus
 from shardwright.cluster.api import Api
 from shardwright.cluster.events import Recorder
 from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, status_facts
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Outcome
-from shardwright.controller.awaiting import recalculated_facts, waiting_facts
+from shardwright.controller.awaiting import failed_facts, recalculated_facts, rollout_facts, waiting_facts
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.budget import cut_by_budget
-from shardwright.diagnose.events import events
+from shardwright.diagnose.events import events, scaling_events
 from shardwright.diagnose.facts import (
     ForeignEdit,
     Holder,
@@ -65,6 +65,8 @@ class Reporter:
     timestamp: Callable[[], str]
     engine_metrics: Callable[[ServiceEntry, str], MetricsFacts] = lambda _entry, _revision: MetricsFacts()
     """What the engines of a service's revision report."""
+    scaling: Callable[[ServiceEntry, str, int], ScalingStatus | None] = lambda _entry, _revision, _size: None
+    """How the size of a service's revision came about."""
     _news_since: dict[str, float] = field(default_factory=dict)
     """By uid: since when a status differs from the live one and waits."""
     _told: dict[str, tuple[bytes, ServiceFacts]] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Reporter:
         """Write the status if it is worth it; seconds to wait when it is not yet."""
         with self.metrics.cpu("report"):
             facts = self._facts(now, work, outcome)
-            timeless = replace(facts, now="", previous=())
+            timeless = replace(facts, now="", previous=(), previous_rollout=None)
             if self._told.get(now.entry.uid) == (now.entry.status.digest, timeless):
                 self._news_since.pop(now.entry.uid, None)
                 return None
@@ -120,15 +122,19 @@ class Reporter:
         self._news_since.pop(entry.uid, None)
         self.store.hold_status(entry.key, answer, after)
         self._tell(entry, answer["resourceVersion"], timeless)
-        for event in events(entry.status.conditions, after.conditions):
-            if event.type == "Normal" and not event.message.startswith(_GOOD_NEWS):
+        told = (
+            *events(entry.status.conditions, after.conditions),
+            *scaling_events(entry.status.scaling, after.scaling),
+        )
+        for event in told:
+            if event.type == "Normal" and not event.message.startswith(_GOOD_NEWS) and not event.action:
                 continue
             await self.recorder.post(
                 entry.key,
                 entry.uid,
                 reason=event.reason,
                 note=event.message,
-                action=event.message.partition("=")[0],
+                action=event.action or event.message.partition("=")[0],
                 warning=event.type == "Warning",
             )
         return None
@@ -156,6 +162,8 @@ class Reporter:
         in_force = work.target is not None
         placement = self._placement(now)
         cut = placement is not None and placement.cut is not None
+        scaling = now.service.spec.scaling
+        by_clock = scaling is not None and bool(scaling.schedules)
         return ServiceFacts(
             namespace=now.entry.key.namespace,
             name=now.entry.key.name,
@@ -180,15 +188,21 @@ class Reporter:
             target_revision="" if proposal.held else now.target,
             waiting=waiting,
             recalculated=self._recalculated(now),
-            # What the spec's own budget leaves out is no promise.
-            needed_replicas=now.desired if cut else max(now.desired, resolved.scale.planned_replicas),
+            # What the spec's own budget leaves out is no promise, nor is a minimum that a schedule lowers.
+            needed_replicas=now.desired
+            if cut or by_clock
+            else max(now.desired, resolved.scale.planned_replicas),
             desired_replicas=now.desired
             if in_force or now.proposal.core
             else resolved.scale.planned_replicas,
             placement=placement,
+            rollout=rollout_facts(work),
+            previous_rollout=now.entry.status.rollout,
+            failed=failed_facts(now),
             ends_first=work.ends_first,
             workloads=self._workloads(now, work),
             metrics=self.engine_metrics(now.entry, now.target),
+            scaling=self.scaling(now.entry, now.target, now.desired),
         )
 
     def _waiting(self, now: Situation) -> WaitingFacts | None:
@@ -294,7 +308,9 @@ class Reporter:
             summary=replace(core, replicas=desired).summary if core else "",
             desired=desired,
             pods=len(staying),
-            ready=sum(1 for pod in staying if pod.ready and pod.serving),
+            ready=sum(1 for pod in staying if pod.ready and pod.serving)
+            if now.serves in {"", revision}
+            else 0,
             deadline_exceeded=bool(deployment and deployment.deadline_exceeded),
             create_failure=deployment.create_failure if deployment else "",
             troubles=self._troubles(staying),
@@ -322,12 +338,18 @@ def _urgent(live: StatusFacts, wanted: StatusFacts) -> bool:
         return True
     if live.plan_revision != wanted.plan_revision:
         return True
+    if _size(live) != _size(wanted):  # where a new operator goes on from
+        return True
     before = {c.type: c for c in live.conditions}
     after = {c.type: c for c in wanted.conditions}
     if any(_verdict(before.get(kind)) != _verdict(after.get(kind)) for kind in _URGENT):
         return True
     was, is_now = before.get("Available"), after.get("Available")
     return was is not None and is_now is not None and was.status == "True" and is_now.status != "True"
+
+
+def _size(status: StatusFacts) -> int:
+    return status.scaling.desired_replicas if status.scaling else 0
 
 
 def _verdict(condition: Condition | None) -> tuple[str, str]:

@@ -5,9 +5,8 @@ the revision changes; a workload shrinks only when fewer replicas are wanted, wh
 or when its pods find no node.
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from shardwright.api.defaults import Resolved, resolve
@@ -17,18 +16,21 @@ from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Desired
+from shardwright.controller.canaries import CanaryNow
 from shardwright.controller.one_node import in_the_way
 from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
-from shardwright.controller.rollout import Old, Progress, live_replicas, retire
+from shardwright.controller.rolling import others, placed_of, state_of
+from shardwright.controller.rollout import Decision, State, Step, decide, hold
+from shardwright.diagnose.facts import PodTrouble
 from shardwright.planner.types import Plan
 from shardwright.render.approval import CALIBRATED, PROPOSED
+from shardwright.render.failed_start import FailedStart
 from shardwright.render.manifests import render, workload
 from shardwright.render.request import Capabilities, RenderRequest
-from shardwright.topology.types import Allocation, PodFacts, Resources
+from shardwright.topology.types import Allocation, PodFacts
 
 HISTORY: Final = 5
 """Revisions kept of those that were ever in force, the one that is included; what waits is kept besides."""
-_UNSCHEDULABLE: Final = "Unschedulable"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +47,12 @@ class Situation:
     revisions: list[ChildFacts]
     """The newest first."""
     pods: Mapping[str, PodFacts]
+    lost: frozenset[str] = frozenset()
+    """Pods on nodes that cannot be reached; they are not ready."""
+    troubles: Mapping[tuple[str, str], PodTrouble] = field(default_factory=dict)
+    """What is wrong with pods, by namespace and name; of all services."""
+    serves: str = ""
+    """The revision that alone gets traffic, as the Service says; empty: all do."""
 
     @property
     def target(self) -> str:
@@ -73,6 +81,8 @@ class Intent:
     replicas: int
     number: int
     """Of its ControllerRevision."""
+    failed: FailedStart | None = None
+    """That it did not start, to be on its ControllerRevision."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,13 +96,20 @@ class Work:
     record: Intent | None = None
     """A revision to have on record only: it waits."""
     remove: list[ChildFacts] = field(default_factory=list)
+    lifted: list[Intent] = field(default_factory=list)
+    """Records that no longer say that their revision did not start."""
     ends_first: str = ""
     """Claim for one node, for which old replicas end before the target's are made; empty when none do."""
+    state: State | None = None
+    """Where the rollout stands; None where there is none."""
+    decision: Decision = field(default_factory=lambda: Decision(new=0))
+    canary: CanaryNow | None = None
 
     @property
     def renders(self) -> bool:
         """Whether there is anything to have."""
-        return self.target is not None or bool(self.earlier) or self.record is not None
+        wanted = self.target or self.earlier or self.record or self.lifted
+        return bool(wanted)
 
     def replicas(self) -> dict[str, int]:
         """Replicas of each workload, by revision."""
@@ -106,51 +123,79 @@ def observe(
     """Put together what is known of a service."""
     children = store.children_of(entry.key)
     core = proposal.core
+    pods = store.pods_of(entry.key)
+    # Who cannot be reached does not serve, whatever its status still says.
+    lost = frozenset(name for name, pod in pods.items() if pod.node and not store.reachable(pod))
+    endpoint = children.get(("Service", entry.key.name))
     return Situation(
         entry=entry,
         service=service,
         proposal=proposal,
         allocation=planning.allocation(entry.key, proposal.target) if core else Allocation(wanted=0),
-        desired=wanted_replicas(entry, service, proposal, children.values()),
+        desired=wanted_replicas(entry, service, proposal, children.values(), planning.scaled),
         deployments={
             child.revision: child
             for child in children.values()
             if child.kind == "Deployment" and child.belongs_to(entry.uid) and not child.deleting
         },
         revisions=revisions_of(children, entry.uid),
-        # Who cannot be reached does not serve, whatever its status still says.
-        pods={
-            name: pod if store.reachable(pod) else pod._replace(ready=False)
-            for name, pod in store.pods_of(entry.key).items()
-        },
+        pods={name: pod._replace(ready=False) if name in lost else pod for name, pod in pods.items()}
+        if lost
+        else pods,
+        lost=lost,
+        troubles=store.troubles,
+        serves=endpoint.revision if endpoint is not None and endpoint.belongs_to(entry.uid) else "",
     )
 
 
-def plan_work(now: Situation, planning: Planning) -> Work:
-    """Decide what to have and what to remove."""
+def plan_work(
+    now: Situation,
+    planning: Planning,
+    failed: FailedStart | None = None,
+    canary: CanaryNow | None = None,
+) -> Work:
+    """Decide what to have and what to remove.
+
+    That the target has `failed` to start is put on record first, and nothing moves with it: what is to be in
+    force then is decided from the record.
+    """
     work = Work(record=_record(now))
     core = now.proposal.core
     staying = {now.target, work.record.revision if work.record else ""}
     work.remove += [r for r in now.revisions if r.number == PROPOSED and r.revision not in staying]
     if core is None:
         return work
-    current, first = now.deployments.get(now.target), in_the_way(now)
+    first = in_the_way(now)
     work.ends_first = min(first.values(), default="")
-    if current is not None or now.allocation.granted or not now.desired:
-        count = live_replicas(
-            desired=now.desired,
-            granted=now.allocation.granted,
-            live=current.replicas if current else 0,
-            stuck=sum(1 for p in now.pods_of(now.target) if not p.node and p.trouble == _UNSCHEDULABLE),
+    work.canary = canary
+    made = now.target in now.deployments
+    if len(now.deployments) == made and not now.serves and not first:  # as nearly always
+        work.decision = Decision(new=placed_of(now))
+    else:
+        work.state = state_of(now, planning, core, first, canary.goal if canary else None)
+        work.decision = hold(work.state) if failed is not None else decide(work.state)
+    begins = work.decision.new or not now.desired or (first and now.allocation.granted)
+    if made or (begins and work.decision.step is not Step.PAUSED):
+        work.target = Intent(
+            revision=now.target, replicas=work.decision.new, number=_number(now), failed=failed
         )
-        if first:
-            count = min(count, current.replicas if current else 0)
-        work.target = Intent(revision=now.target, replicas=count, number=_number(now))
-    _retire(now, planning, core, work, first)
+    _keep_old(now, work, work.decision)
+    if any(record.failed is not None for record in now.revisions):
+        work.lifted = [*_lifted(now, planning, work)]
     if work.target is not None and set(now.deployments) <= {now.target}:
         earlier = [r for r in now.revisions if r.number > PROPOSED]
         work.remove += [r for r in earlier[HISTORY:] if r.revision not in staying]
     return work
+
+
+def _lifted(now: Situation, planning: Planning, work: Work) -> Iterator[Intent]:
+    """Give the records of what did not start for another spec: this one may have it tried again."""
+    written = {work.target.revision if work.target else "", work.record.revision if work.record else ""}
+    for record in now.revisions:
+        if record.failed is None or record.revision in written:
+            continue
+        if record.failed.spec != planning.start_key(now.entry, now.service):
+            yield Intent(revision=record.revision, replicas=0, number=record.number)
 
 
 def _record(now: Situation) -> Intent | None:
@@ -160,7 +205,8 @@ def _record(now: Situation) -> Intent | None:
         return None
     known = now.record_of(waiting.revision) or waiting.record
     number = known.number if known is not None else PROPOSED
-    return Intent(revision=waiting.revision, replicas=waiting.core.replicas, number=number)
+    failed = known.failed if known is not None and waiting.revision == now.proposal.failed else None
+    return Intent(revision=waiting.revision, replicas=waiting.core.replicas, number=number, failed=failed)
 
 
 def _number(now: Situation) -> int:
@@ -172,59 +218,17 @@ def _number(now: Situation) -> int:
     return newest.number if in_force else newest.number + 1
 
 
-def _retire(now: Situation, planning: Planning, core: Plan, work: Work, first: Collection[str]) -> None:
-    """Shrink or remove the workloads of earlier revisions, the oldest first; of `first` all at once."""
-    earlier = [d for revision, d in now.deployments.items() if revision != now.target]
-    if not earlier:
-        return
-    numbers = {r.revision: r.number for r in now.revisions}
-    earlier.sort(key=lambda d: numbers.get(d.revision, 0))
-    old = tuple(Old(revision=d.revision, replicas=d.replicas) for d in earlier)
-    replicas = retire(old, _progress(now, planning, core), frozenset(first))
-    for deployment in earlier:
-        count = replicas[deployment.revision]
-        if count == 0:
-            work.remove.append(deployment)
-        elif deployment.revision in numbers:
-            work.earlier.append(
-                Intent(revision=deployment.revision, replicas=count, number=numbers[deployment.revision])
-            )
+def _keep_old(now: Situation, work: Work, decision: Decision) -> None:
+    """Keep the workloads of earlier revisions as far as the rollout says, or remove them.
 
-
-def _progress(now: Situation, planning: Planning, core: Plan) -> Progress:
-    old = [pod for pod in now.pods.values() if pod.revision != now.target]
-    return Progress(
-        desired=now.desired,
-        granted=now.allocation.granted,
-        ready=sum(1 for p in now.pods_of(now.target) if p.ready and not p.terminating),
-        leaving=_leaving(now, old),
-        helps=_helps(now, planning, core, old),
-    )
-
-
-def _leaving(now: Situation, old: list[PodFacts]) -> int:
-    """Count the pods of earlier revisions beyond what their Deployments state.
-
-    Those are on their way out, whether or not their end has been seen yet: a Deployment is written well
-    before the deletion of its pods arrives by the watch.
+    One without replicas stays until the rollout is over: it says that there is one, and what it replaces.
     """
-    there = Counter(pod.revision for pod in old)
-    stated = {revision: deployment.replicas for revision, deployment in now.deployments.items()}
-    return sum(max(0, count - stated.get(revision, 0)) for revision, count in there.items())
-
-
-def _helps(now: Situation, planning: Planning, core: Plan, old: list[PodFacts]) -> bool:
-    """Whether a replica of the target would have room on some node if the old pods left it."""
-    held: dict[str, Resources] = {}
-    for pod in old:
-        if pod.node:
-            held[pod.node] = held.get(pod.node, Resources()).plus(pod.requests)
-    nodes = set(planning.eligible(now.service, now.proposal))
-    return any(
-        core.pod_resources.fits_in(planning.ledger.free(node).plus(given))
-        for node, given in held.items()
-        if node in nodes
-    )
+    for deployment in others(now) if decision.old else ():
+        count, record = decision.old[deployment.revision], now.record_of(deployment.revision)
+        if count == 0 and (decision.over or record is None):
+            work.remove.append(deployment)
+        elif record is not None:
+            work.earlier.append(Intent(revision=deployment.revision, replicas=count, number=record.number))
 
 
 def desired_children(
@@ -234,11 +238,12 @@ def desired_children(
     objects: list[JsonObject] = []
     digest = planning.template_digest(now.entry, now.service)
     if work.target is not None:
-        objects += render(_request(now, work.target, capabilities, digest))
+        wanted, serves = _request(now, work.target, capabilities, digest), work.decision.serves
+        objects += render(replace(wanted, serves=serves) if serves else wanted)
     for intent in work.earlier:
         objects.append(workload(_request(now, intent, capabilities, digest))[1])
-    if work.record is not None:
-        objects.append(workload(_request(now, work.record, capabilities, digest))[0])
+    for intent in (*work.lifted, *([work.record] if work.record else [])):
+        objects.append(workload(_request(now, intent, capabilities, digest))[0])
     # The record first, so that what runs is always on record; workloads last, when all they rest on is there.
     order = {"ControllerRevision": 0, "Deployment": 2}
     objects.sort(key=lambda obj: order.get(obj["kind"], 1))
@@ -265,12 +270,13 @@ def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest:
         revision_number=intent.number,
         preferred_nodes=tuple(slot.node for slot in now.allocation.slots) if target else (),
         capabilities=capabilities,
+        failed=intent.failed,
     )
 
 
 def signature(now: Situation, work: Work, capabilities: Capabilities) -> tuple[object, ...]:
     """Name what rendering depends on: equal signatures render equal children."""
-    wanted = work.target, tuple(work.earlier), work.record
+    wanted = work.target, tuple(work.earlier), work.record, tuple(work.lifted), work.decision.serves
     return now.entry.uid, now.entry.generation, *wanted, capabilities
 
 

@@ -14,8 +14,17 @@ from typing import Literal
 
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
-from shardwright.api.status import Condition
+from shardwright.api.scaling_reasons import (
+    INFEASIBLE_SENTENCES,
+    RULE_SENTENCES,
+    UNKNOWN_SENTENCES,
+    InfeasibleTerm,
+    ScalingRule,
+    UnknownSignal,
+)
+from shardwright.api.status import Condition, ScalingStatus
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
+from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, unschedulable, worst
 from shardwright.diagnose.waiting import planned_anew, reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
@@ -23,6 +32,8 @@ from shardwright.topology.packing import NO_NODE
 
 MAX_MESSAGE = 4096
 MAX_HOLDERS = 3
+_WAITS = frozenset({Reason.WAITS_FOR_APPROVAL, Reason.ROLLOUT_PAUSED, Reason.ROLLOUT_FAILED})
+"""Reasons of Ready for which a person is waited for."""
 _PLAIN_WORD = re.compile(r"[a-z][a-z'-]*(?=[ ,;:])")
 
 
@@ -120,6 +131,8 @@ def _planned(facts: ServiceFacts, accepted: _Verdict) -> _Verdict:
 
 
 def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
+    if facts.failed is not None:
+        return _Verdict(status="True", reason=Reason.ROLLOUT_FAILED, message=given_up(facts, facts.failed))
     if facts.waiting is not None:
         return _Verdict(
             status="True", reason=reason_of(facts.waiting), message=sentence(facts, facts.waiting)
@@ -176,10 +189,38 @@ def _slo_met(facts: ServiceFacts) -> _Verdict:
             "the names of its namespace and pod labels are those of the operator's options"
         )
         return _Verdict(status="Unknown", reason=Reason.ENGINES_NOT_SCRAPED, message=message)
+    if facts.scaling is not None and running and (verdict := _of_size(facts.scaling)) is not None:
+        return verdict
     message = "Percentiles are not measured yet"
     if metrics.calibration is not None:
         message += "; means and their ratios to the prediction are in status.calibration"
     return _Verdict(status="Unknown", reason=Reason.NOT_MEASURED, message=message)
+
+
+def _of_size(told: ScalingStatus) -> _Verdict | None:
+    """Say what no size mends, what holds the size back, and what is not known; None when there is nothing."""
+    if told.infeasible:
+        term = InfeasibleTerm(told.infeasible[0])
+        return _Verdict(
+            status="False",
+            reason=Reason(term.value),
+            message=f"{INFEASIBLE_SENTENCES[term].rstrip('.')}. The size stays at {told.desired_replicas}",
+        )
+    unknown = [UnknownSignal(name) for name in told.unknown or ()]
+    if UnknownSignal.SIGNALS_UNKNOWN in unknown:
+        message = UNKNOWN_SENTENCES[UnknownSignal.SIGNALS_UNKNOWN].rstrip(".")
+        return _Verdict(status="Unknown", reason=Reason.SIGNALS_UNKNOWN, message=message)
+    if told.limit:
+        rule = ScalingRule(told.limit)
+        return _Verdict(
+            status="Unknown",
+            reason=Reason.SIZE_LIMITED,
+            message=f"{RULE_SENTENCES[rule].rstrip('.')} (status.scaling.limit: {rule})",
+        )
+    if unknown:
+        message = " ".join(UNKNOWN_SENTENCES[name] for name in unknown).rstrip(".")
+        return _Verdict(status="Unknown", reason=Reason.TARGET_NOT_AN_EDGE, message=message)
+    return None
 
 
 def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
@@ -247,40 +288,35 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
 
 def _coming(facts: ServiceFacts) -> tuple[Reason, str]:
     if facts.workloads:
-        return Reason.STARTING, _ends_first(facts) or "The pods are being created"
+        return Reason.STARTING, _waits_for_claim(facts) or "The pods are being created"
     return Reason.NO_REPLICAS, "No replica exists yet"
 
 
-def _ends_first(facts: ServiceFacts) -> str:
-    """Say why nobody serves during a rollout; empty when there is no such reason."""
-    if not facts.ends_first:
-        return ""
-    return (
-        f"The claim {facts.ends_first} can be mounted on one node only, so the old replica ends before the "
-        "new one starts: a ReadWriteMany claim lets it serve meanwhile. If it cannot end since its node is "
-        "lost, delete that Node"
-    )
+def _waits_for_claim(facts: ServiceFacts) -> str:
+    return ends_first(facts.ends_first) if facts.ends_first else ""
 
 
 def _ready(
     facts: ServiceFacts, accepted: _Verdict, planned: _Verdict, placed: _Verdict, available: _Verdict
 ) -> _Verdict:
     # What waits for a person is said first; then what keeps clients from being served.
-    for earlier in (accepted, planned):
-        if not earlier.holds:
-            return _Verdict(status="False", reason=earlier.reason, message=earlier.message)
+    if (cause := next((v for v in (accepted, planned) if not v.holds), None)) is not None:
+        return _Verdict(status="False", reason=cause.reason, message=cause.message)
     waiting = facts.waiting
-    if waiting is not None and waiting.manual:
+    if facts.failed is not None or (waiting is not None and waiting.manual):
         return _Verdict(status="False", reason=planned.reason, message=planned.message)
     if available.reason is Reason.SCALED_TO_ZERO:
         return _Verdict(status="False", reason=available.reason, message=available.message)
+    if available.holds and (rollout := under_way(facts.rollout)) is not None:
+        return _Verdict(status="False", reason=rollout[0], message=rollout[1])
     for earlier in (placed, available):
         if not earlier.holds:
             return _Verdict(status="False", reason=earlier.reason, message=earlier.message)
     target = next((load for load in facts.workloads if load.revision == facts.target_revision), None)
     if target is None or _left_over(facts, target):
-        message = _ends_first(facts) or (
-            "This generation's revision is not fully out: older replicas still serve"
+        message = (
+            _waits_for_claim(facts)
+            or "This generation's revision is not fully out: older replicas still serve"
         )
         return _Verdict(status="False", reason=Reason.ROLLING_OUT, message=message)
     if target.ready < max(1, facts.desired_replicas) or target.desired != facts.desired_replicas:
@@ -302,6 +338,8 @@ def _left_over(facts: ServiceFacts, target: WorkloadFacts) -> bool:
 
 def _degraded(facts: ServiceFacts) -> _Verdict:
     trouble = worst(facts)
+    if facts.failed is not None and (trouble is None or trouble.reason in HARMLESS):
+        trouble = cause_of(facts.failed)
     if trouble is None:
         return _Verdict(status="False", reason=Reason.HEALTHY, message="No trouble is seen")
     return _Verdict(status="True", reason=trouble.reason, message=trouble.message)
@@ -312,13 +350,13 @@ def _stalled(accepted: _Verdict, planned: _Verdict, ready: _Verdict, degraded: _
     waiting = (
         accepted.status == "False"
         or planned.status == "False"
-        or ready.reason is Reason.WAITS_FOR_APPROVAL
+        or ready.reason in _WAITS
         or (degraded.holds and not ready.holds and degraded.reason in WAITS_FOR_PERSON)
     )
     if not waiting or ready.reason is Reason.SCALED_TO_ZERO:
         return _Verdict(status="False", reason=Reason.SETTLED, message="Nothing waits for a person")
     cause = next((v for v in (accepted, planned) if not v.holds), degraded)
-    if ready.reason is Reason.WAITS_FOR_APPROVAL:
+    if ready.reason in _WAITS:
         cause = ready
     return _Verdict(status="True", reason=Reason.WAITS_FOR_PERSON, message=cause.message)
 

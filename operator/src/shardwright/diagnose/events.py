@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from shardwright.api.reasons import ConditionType, Reason
-from shardwright.api.status import Condition
+from shardwright.api.status import Condition, ScalingStatus
 
 TOLD: Final = (
     ConditionType.ACCEPTED,
@@ -29,6 +29,8 @@ _EXPECTED: Final = frozenset(
         Reason.NOT_PLANNED.value,
         Reason.NOT_OBSERVED.value,
         Reason.WAITS_FOR_APPROVAL.value,
+        Reason.ROLLOUT_PAUSED.value,
+        Reason.ROLLOUT_WAITS_FOR_ROOM.value,
     }
 )
 """Reasons of a false condition that are part of an ordinary life."""
@@ -41,7 +43,9 @@ class Event:
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
-    """Begins with the condition, such as `Placed=False: ...`."""
+    """Begins with the condition, such as `Placed=False: ...`, unless there is an action."""
+    action: str = ""
+    """What was done, where the event is not of a condition."""
 
 
 def events(previous: Sequence[Condition], current: Sequence[Condition]) -> tuple[Event, ...]:
@@ -89,3 +93,24 @@ def _event(old: Condition | None, condition: Condition) -> Event:
         reason=condition.reason,
         message=f"{condition.type}={condition.status}: {condition.message}"[:1024],
     )
+
+
+def scaling_events(before: ScalingStatus | None, after: ScalingStatus | None) -> tuple[Event, ...]:
+    """Return an event for each change of size that `before` does not tell, the oldest first."""
+    known = {change.time for change in (before.decisions if before else None) or ()}
+    news = [change for change in (after.decisions if after else None) or () if change.time not in known]
+    found = []
+    for change in reversed(news):
+        reason = Reason.SCALED_UP if change.replicas > change.from_replicas else Reason.SCALED_DOWN
+        seen = change.inputs
+        found.append(
+            Event(
+                type="Normal",
+                reason=reason.value,
+                message=f"{change.from_replicas} to {change.replicas} replicas: {change.rule} (demand "
+                f"{seen.demand}, floor {seen.floor}, headroom {seen.headroom}, missed "
+                f"{seen.missed_percent}%)",
+                action="Scale",
+            )
+        )
+    return tuple(found)

@@ -7,7 +7,15 @@ condition whose status has changed.
 from dataclasses import dataclass, field
 
 from shardwright.api.problems import Problem
-from shardwright.api.status import CalibrationStatus, Condition, PlanStatus, ProposalStatus
+from shardwright.api.status import (
+    CalibrationStatus,
+    Condition,
+    FailedStartStatus,
+    PlanStatus,
+    ProposalStatus,
+    RolloutStatus,
+    ScalingStatus,
+)
 from shardwright.diagnose.budget import BudgetCut
 from shardwright.planner.types import NoPlan, Plan
 
@@ -125,6 +133,44 @@ class RecalculatedFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFacts:
+    """A rollout that is under way."""
+
+    strategy: str
+    step: str
+    """A step of `api.status.RolloutStatus`."""
+    from_revision: str
+    to_revision: str
+    ready: int
+    """Replicas of the new revision that answer."""
+    desired: int
+    missing_gpus: int = 0
+    """GPUs that are missing for the next step; 0 when it does not wait for room."""
+    gpus_per_replica: int = 1
+    claim: str = ""
+    """The claim that it waits for."""
+    canary_step: int = 0
+    """Step of the canary, from 1; 0 without one."""
+    canary: str = ""
+    """What is known at its step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedFacts:
+    """A revision that did not start and was given up."""
+
+    name: str
+    """Of its ControllerRevision."""
+    revision: str
+    summary: str
+    failed: FailedStartStatus
+    back_to: str
+    """Hash of the revision that runs in its place."""
+    approved: bool
+    """spec.approvedRevision names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceFacts:
     """All facts about one LLMService at one moment.
 
@@ -167,8 +213,16 @@ class ServiceFacts:
     desired_replicas: int = 0
     """Replicas the operator wants now (External: spec.replicas; Auto: the autoscaler's or minReplicas)."""
     placement: PlacementFacts | None = None
+    rollout: RolloutFacts | None = None
+    """The rollout that is under way; None when none is."""
+    previous_rollout: RolloutStatus | None = None
+    """That of the last status, whose beginning is kept while it goes on."""
+    failed: FailedFacts | None = None
+    """The revision that would be in force, had it started."""
     ends_first: str = ""
     """A claim for one node, for which old replicas end before new ones are made; empty when none do."""
     workloads: tuple[WorkloadFacts, ...] = ()
     """All workloads of the service, old revisions included."""
     metrics: MetricsFacts = field(default_factory=MetricsFacts)
+    scaling: ScalingStatus | None = None
+    """How the size came about, as it was last worth telling; None where the planned count holds."""

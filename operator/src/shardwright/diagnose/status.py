@@ -7,7 +7,13 @@ those of the decision, and the calibration is handed in as it was last worth tel
 from decimal import Decimal
 
 from shardwright.api.names import endpoint, engine_selector
-from shardwright.api.status import LLMServiceStatus, PlanStatus, ProposalStatus, RevisionStatus
+from shardwright.api.status import (
+    LLMServiceStatus,
+    PlanStatus,
+    ProposalStatus,
+    RevisionStatus,
+    RolloutStatus,
+)
 from shardwright.diagnose.conditions import conditions
 from shardwright.diagnose.facts import ServiceFacts, WorkloadFacts
 
@@ -22,7 +28,9 @@ def status(facts: ServiceFacts) -> dict[str, object]:
         conditions=list(conditions(facts)),
         plan=for_replicas(facts.plan, facts.desired_replicas) if facts.plan else None,
         calibration=facts.metrics.calibration,
-        revisions=[_revision(load) for load in _ordered(facts)] or None,
+        scaling=facts.scaling,
+        revisions=_revisions(facts) or None,
+        rollout=_rollout(facts),
         proposal=_proposal(facts),
         replicas=sum(load.desired for load in facts.workloads),
         ready_replicas=ready,
@@ -50,6 +58,41 @@ def for_replicas(plan: PlanStatus, replicas: int) -> PlanStatus:
         total = Decimal(plan.price_per_hour) * replicas / plan.replicas
         changes["price_per_hour"] = f"{total:.2f}"
     return plan.model_copy(update=changes)
+
+
+def _rollout(facts: ServiceFacts) -> RolloutStatus | None:
+    """Return how far a rollout is; it began when the last status says, while it is the same one."""
+    now, before = facts.rollout, facts.previous_rollout
+    if now is None:
+        return None
+    same = before is not None and before.to_revision == now.to_revision
+    return RolloutStatus.model_validate(
+        {
+            "strategy": now.strategy,
+            "step": now.step,
+            "from_revision": now.from_revision,
+            "to_revision": now.to_revision,
+            "ready": now.ready,
+            "desired": now.desired,
+            "canary_step": now.canary_step or None,
+            "since": before.since if before is not None and same else facts.now,
+        }
+    )
+
+
+def _revisions(facts: ServiceFacts) -> list[RevisionStatus]:
+    """Return what runs, and what did not start."""
+    found, failed = [_revision(load) for load in _ordered(facts)], facts.failed
+    if failed is None:
+        return found
+    known = next((each for each in found if each.hash == failed.revision), None)
+    if known is not None:
+        found.remove(known)
+    else:
+        known = RevisionStatus(
+            name=failed.name, hash=failed.revision, summary=failed.summary, replicas=0, ready_replicas=0
+        )
+    return [*found[: MAX_REVISIONS - 1], known.model_copy(update={"failed": failed.failed})]
 
 
 def _ordered(facts: ServiceFacts) -> list[WorkloadFacts]:

@@ -6,6 +6,7 @@ read.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,8 @@ _GPU_MEMORY = re.compile(
     r"|larger than the available KV cache memory",
 )
 _HUB = re.compile(r"GatedRepoError|RepositoryNotFoundError|401 Client Error|403 Client Error|is restricted")
+_RATE = re.compile(r"429 Client Error|Too Many Requests|rate.?limit", re.IGNORECASE)
+"""Words of the hub's client when the hub answers 429."""
 _STORE = re.compile(
     r"NoCredentialsError|Unable to locate credentials|DefaultCredentialsError|DefaultAzureCredential failed"
 )
@@ -47,6 +50,7 @@ _COUNTS = re.compile(r"\b\d+(/\d+)?\s*")
 SEVERITY: Final = (
     Reason.OUT_OF_MEMORY,
     Reason.HUB_UNAUTHORIZED,
+    Reason.HUB_RATE_LIMITED,
     Reason.IMAGE_PULL,
     Reason.POD_CONFIG,
     Reason.CRASH_LOOP,
@@ -88,8 +92,12 @@ class Trouble:
 
 def worst(facts: ServiceFacts) -> Trouble | None:
     """Return the trouble that explains most, or None. The same facts in any order give the same answer."""
-    found = sorted(_all(facts), key=lambda trouble: (SEVERITY.index(trouble.reason), trouble.message))
-    return found[0] if found else None
+    return severest(_all(facts))
+
+
+def severest(found: Iterable[Trouble]) -> Trouble | None:
+    """Return the one that explains most of several; None of none."""
+    return min(found, key=lambda trouble: (SEVERITY.index(trouble.reason), trouble.message), default=None)
 
 
 def gone(facts: ServiceFacts) -> Trouble | None:
@@ -106,18 +114,14 @@ def unschedulable(facts: ServiceFacts) -> Trouble | None:
 
 def _all(facts: ServiceFacts) -> list[Trouble]:
     found = [
-        _of_pod(pod)
+        trouble_of(pod)
         for load in facts.workloads
         for pod in load.troubles
         if pod.reason not in BENIGN and pod.pods > 0
     ]
-    found += [_refused(load.create_failure) for load in facts.workloads if load.create_failure]
+    found += [refused_pods(load.create_failure) for load in facts.workloads if load.create_failure]
     if any(load.deadline_exceeded for load in facts.workloads):
-        sentence = (
-            "The start-up budget has passed and not all engines answer: look at the logs of the pods; a slow "
-            "download is helped by spec.model.cache or by source.type PVC"
-        )
-        found.append(Trouble(reason=Reason.START_TOO_SLOW, message=sentence))
+        found.append(slow_start())
     if facts.foreign_autoscalers:
         names = ", ".join(sorted(facts.foreign_autoscalers))
         sentence = (
@@ -131,6 +135,15 @@ def _all(facts: ServiceFacts) -> list[Trouble]:
     if facts.foreign_edits:
         found.append(Trouble(reason=Reason.FOREIGN_EDIT, message=_added(facts.foreign_edits)))
     return found
+
+
+def slow_start() -> Trouble:
+    """Say that the start-up budget has passed."""
+    sentence = (
+        "The start-up budget has passed and not all engines answer: look at the logs of the pods; a slow "
+        "download is helped by spec.model.cache or by source.type PVC"
+    )
+    return Trouble(reason=Reason.START_TOO_SLOW, message=sentence)
 
 
 def _added(edits: tuple[ForeignEdit, ...]) -> str:
@@ -156,7 +169,7 @@ def over_quota(said: str) -> tuple[str, str] | None:
     return (found[1], _clip(found[2])) if found is not None else None
 
 
-def _refused(said: str) -> Trouble:
+def refused_pods(said: str) -> Trouble:
     """Say why pods cannot be created, without what changes from one attempt to the next."""
     grounds = said.rpartition("is forbidden: ")[2]
     quota = over_quota(grounds)
@@ -174,7 +187,8 @@ def _refused(said: str) -> Trouble:
     )
 
 
-def _of_pod(pod: PodTrouble) -> Trouble:
+def trouble_of(pod: PodTrouble) -> Trouble:
+    """Say what is wrong with a pod, and what to do."""
     if pod.reason in _IMAGE:
         return Trouble(
             reason=Reason.IMAGE_PULL,
@@ -245,6 +259,13 @@ def _of_exit(pod: PodTrouble) -> Trouble:
             message="The object store gets no credentials: the keys of the Secret that "
             "spec.model.source.uri.credentialsSecretRef names become environment variables, and must be "
             "those that the store's client reads, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3",
+        )
+    if _RATE.search(pod.message):
+        return Trouble(
+            reason=Reason.HUB_RATE_LIMITED,
+            message="The hub limits the rate of downloads, and the download is tried again by itself, ever "
+            "less often up to every five minutes: give a token with source.hub.tokenSecretRef, or download "
+            "once with spec.model.cache or a mirror",
         )
     if _HUB.search(pod.message):
         return Trouble(

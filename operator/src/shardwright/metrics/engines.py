@@ -8,14 +8,14 @@ no figure.
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import nan
 from typing import Final, NamedTuple
 
 import aiohttp
 
 from shardwright.api.names import ENGINE_PORT
-from shardwright.metrics.source import ALIVE, CACHE, NAMES, Target, kv_tokens
+from shardwright.metrics.source import ALIVE, BUCKETS, CACHE, MEANS, NAMES, Target, kv_tokens
 from shardwright.planner.signals import (
     UNREACHABLE,
     PodKey,
@@ -32,12 +32,18 @@ MOST_BYTES: Final = 4 << 20
 FIRST_REST_S, LONGEST_REST_S = 60.0, 960.0
 """How long an engine that did not answer is left alone: doubled each time."""
 _LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
-_WANTED: Final = sorted({re.escape(name) for names in NAMES.values() for name in names} | {ALIVE, CACHE})
+_EDGE: Final = re.compile(r'(?:^|,)le="([^"]+)"')
+_WANTED: Final = sorted(
+    {re.escape(name) for names in NAMES.values() for name in names} | {ALIVE, CACHE} | set(BUCKETS.values())
+)
 _LINE: Final = re.compile(
     rf"^({'|'.join(_WANTED)})"
     r"(?:\{((?:[^\"}\n]|\"(?:[^\"\\\n]|\\.)*\")*)\})?[ \t]+(\S+)(?:[ \t]+-?[0-9]+)?[ \t]*$",
     re.MULTILINE,
 )
+
+
+_NAMES: Final = {**NAMES, **{signal: (name,) for signal, name in BUCKETS.items()}}
 
 
 class _Rest(NamedTuple):
@@ -71,8 +77,9 @@ class EngineSource:
     async def read(self, targets: Sequence[Target]) -> Readings:
         """See MetricsSource. Never fails as a whole: each engine answers for itself."""
         found: dict[Signal, dict[PodKey, Reading]] = {signal: {} for signal in Signal}
-        present = {target.pod for target in targets}
-        self._resting = {pod: rest for pod, rest in self._resting.items() if pod in present}
+        # A reading may be of some engines only: who rests is remembered a while.
+        long_ago = self._clock() - LONGEST_REST_S
+        self._resting = {pod: rest for pod, rest in self._resting.items() if rest.until_s > long_ago}
         waiting = iter([target for target in targets if target.address and not self._rests(target.pod)])
 
         async def work() -> None:
@@ -103,7 +110,7 @@ class EngineSource:
             self._resting[target.pod] = _Rest(failures + 1, self._clock() + pause_s)
             return dict.fromkeys(Signal, UNREACHABLE)
         self._resting.pop(target.pod, None)
-        return signals(text, self._now())
+        return signals(text, self._now(), target.edges)
 
     async def _get(self, address: str) -> str:
         """Read one engine's page. Raises ValueError when it is not one."""
@@ -129,30 +136,39 @@ class EngineSource:
         return body.decode()
 
 
-def signals(text: str, now_s: float) -> dict[Signal, Reading]:
+def signals(text: str, now_s: float, edges: Mapping[Signal, float] | None = None) -> dict[Signal, Reading]:
     """Return what a page in Prometheus' text format says, taken at `now_s`.
 
-    The lines of one name are added up: those are an engine's ranks. Of several names of a signal the first
-    that is there counts.
+    The lines of one name are added up, or averaged: those are an engine's ranks. Of several names of a signal
+    the first that is there counts. `edges`: see Target.
     """
     sums: dict[str, float] = {}
+    lines: dict[str, int] = {}
     caches: list[float] = []
+    wanted = {BUCKETS[signal]: edge for signal, edge in (edges or {}).items()}
     for name, labels, value in _LINE.findall(text):
         if name == CACHE:
             tokens = kv_tokens(dict(_LABEL.findall(labels)))
             caches.extend([] if tokens is None else [tokens])
-        else:
+        elif not name.endswith("_bucket") or _is_edge(labels, wanted.get(name)):
             sums[name] = sums.get(name, 0.0) + _float(value)
+            lines[name] = lines.get(name, 0) + 1
     found: dict[Signal, Reading] = {}
-    for signal, names in NAMES.items():
-        seen = next((sums[name] for name in names if name in sums), None)
-        if seen is not None:
-            found[signal] = reading(seen)
+    for signal, names in _NAMES.items():
+        name = next((name for name in names if name in sums), None)
+        if name is not None:
+            found[signal] = reading(sums[name] / (lines[name] if signal in MEANS else 1))
     if caches:
         found[Signal.KV_TOKENS] = reading(min(caches))
     if ALIVE in sums:
         found[Signal.SAMPLED] = reading(now_s)
     return found
+
+
+def _is_edge(labels: str, edge: float | None) -> bool:
+    """Whether a bucket's line counts up to the edge."""
+    found = _EDGE.search(labels) if edge is not None else None
+    return found is not None and _float(found[1]) == edge
 
 
 def _float(text: str) -> float:

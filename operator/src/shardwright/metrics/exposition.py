@@ -148,6 +148,12 @@ class Exposition:
         self._queue_adds = _Counter("shardwright_queue_adds", "Keys made ready")
         self._queue_retries = _Counter("shardwright_queue_retries", "Keys put back")
         self._queue_depth = 0
+        self._sizes = _Counter(
+            "shardwright_size_changes",
+            "Changes of a service's size, by direction and rule",
+            "direction",
+            "rule",
+        )
         self._status_writes = _Counter("shardwright_status_writes", "Status writes, by result", "result")
         self.registry.register(self)
 
@@ -192,6 +198,10 @@ class Exposition:
         """Count a reconciliation."""
         self._reconcile.observe((result,), seconds)
 
+    def resized(self, direction: str, rule: str) -> None:
+        """Count a change of a service's size: up or down, and the autoscaler's rule."""
+        self._sizes[direction, rule] += 1.0
+
     def cpu(self, step: str) -> _Step:
         """Count the CPU seconds of a block that does not await, nor enters the same step again."""
         found = self._steps.get(step)
@@ -210,6 +220,7 @@ class Exposition:
             yield metric.family()
         yield GaugeMetricFamily("shardwright_queue_depth", "Keys that wait", self._queue_depth)
         yield self._status_writes.family()
+        yield self._sizes.family()
 
     def describe(self) -> Iterator[Metric]:
         """Tell the registry which names are taken."""

@@ -88,6 +88,8 @@ class EngineMetrics:
     prometheus: Login | None = None
     """None: at the engines themselves."""
     interval_s: float = 60.0
+    scaling_interval_s: float = 15.0
+    """Between two looks of the autoscaler."""
     stale_s: float = 180.0
     """How old a figure of Prometheus may be: some scrapes."""
     store: tuple[str, str] | None = None

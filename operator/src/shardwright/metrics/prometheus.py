@@ -24,7 +24,17 @@ from requests.exceptions import SSLError, Timeout
 from requests.sessions import Session
 
 from shardwright.metrics.login import Login, LoginError, Secrets
-from shardwright.metrics.source import ALIVE, CACHE, CACHE_LABELS, NAMES, Target, kv_tokens
+from shardwright.metrics.source import (
+    ALIVE,
+    BUCKETS,
+    CACHE,
+    CACHE_LABELS,
+    MEANS,
+    NAMES,
+    PARTS,
+    Target,
+    kv_tokens,
+)
 from shardwright.planner.growth import number
 from shardwright.planner.signals import NOT_A_NUMBER, STALE, PodKey, Reading, Readings, Signal, reading
 
@@ -38,9 +48,12 @@ MOST_BYTES: Final = 64 << 20
 SETTLED_S: Final = 2.0
 """The instant that is asked about lies so far back: what was scraped by then is stored."""
 
+EDGES: Final = "EDGES"
 _LATE: Final = "Prometheus does not answer in time"
 
 Rows = Sequence[Mapping[str, Any]]
+Edges = Mapping[PodKey, Mapping[Signal, float]]
+"""Of each pod that is read: see Target.edges."""
 
 
 class PrometheusSource:
@@ -56,12 +69,13 @@ class PrometheusSource:
         self._client: PrometheusConnect | None = None
         self._secrets: Secrets | None = None
         self._queries = queries(login.namespace_label, login.pod_label)
+        self._buckets = bucket_queries(login.namespace_label, login.pod_label)
 
     async def read(self, targets: Sequence[Target]) -> Readings:
         """See MetricsSource."""
         if self._running is not None and not self._running.done():
             return Readings(failure=_LATE)
-        self._running = self._start({target.pod for target in targets})
+        self._running = self._start({target.pod: target.edges for target in targets})
         try:
             return await asyncio.wait_for(asyncio.shield(self._running), READ_TIMEOUT_S)
         except TimeoutError:
@@ -70,7 +84,7 @@ class PrometheusSource:
     async def close(self) -> None:
         """See MetricsSource. A reading under way ends by its own time-outs."""
 
-    def _start(self, pods: set[PodKey]) -> "asyncio.Future[Readings]":
+    def _start(self, pods: Edges) -> "asyncio.Future[Readings]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Readings] = loop.create_future()
 
@@ -82,11 +96,12 @@ class PrometheusSource:
         Thread(target=work, name="prometheus", daemon=True).start()
         return future
 
-    def _read(self, pods: set[PodKey]) -> Readings:
+    def _read(self, pods: Edges) -> Readings:
         try:
             client = self._connect()
             at_s = self._now() - SETTLED_S
-            answers = {signal: self._ask(client, query, at_s) for signal, query in self._queries.items()}
+            asked = self._queries | _filled(self._buckets, pods)
+            answers = {signal: self._ask(client, query, at_s) for signal, query in asked.items()}
             return self._join(answers, pods, at_s)
         except Exception as error:  # noqa: BLE001 -- the phrase says what is known, and the next reading tries again
             self._drop()
@@ -125,7 +140,7 @@ class PrometheusSource:
             self._client.close()
         self._client = self._secrets = None
 
-    def _join(self, answers: Mapping[Signal, Rows], pods: set[PodKey], at_s: float) -> Readings:
+    def _join(self, answers: Mapping[Signal, Rows], pods: Edges, at_s: float) -> Readings:
         """Keep what belongs to pods that exist; of a pod whose sample is too old everything is stale."""
         found: dict[Signal, dict[PodKey, Reading]] = {}
         sampled = self._by_pod(Signal.SAMPLED, answers[Signal.SAMPLED], pods)
@@ -135,12 +150,14 @@ class PrometheusSource:
             found[signal] = {pod: seen if pod in fresh else STALE for pod, seen in known.items()}
         return Readings(by_signal=found)
 
-    def _by_pod(self, signal: Signal, rows: Rows, pods: set[PodKey]) -> dict[PodKey, Reading]:
+    def _by_pod(self, signal: Signal, rows: Rows, pods: Edges) -> dict[PodKey, Reading]:
         found: dict[PodKey, Reading] = {}
         for row in rows:
             labels = row.get("metric") or {}
             pod = (labels.get(self._login.namespace_label, ""), labels.get(self._login.pod_label, ""))
             if pod not in pods:
+                continue
+            if signal in BUCKETS and not _is_edge(labels, pods[pod].get(signal)):
                 continue
             if signal is Signal.KV_TOKENS:
                 _take_smallest(found, pod, kv_tokens(labels))
@@ -180,7 +197,7 @@ def _number(row: Mapping[str, Any]) -> Reading:
 
 
 def queries(namespace: str, pod: str) -> dict[Signal, str]:
-    """Return the query of each signal.
+    """Return the query of each signal but those of histograms' edges.
 
     A pod that two jobs scrape, or two replicas of Prometheus, counts once: the newest of its counters is
     taken before ranks are added up.
@@ -190,13 +207,53 @@ def queries(namespace: str, pod: str) -> dict[Signal, str]:
     for signal, names in NAMES.items():
         if signal is Signal.STARTED:
             continue
-        each = (f"sum by ({by}) (max by ({by}, engine, model_name) ({name}))" for name in names)
+        join = "avg" if signal in MEANS else "sum"
+        part = f", {PARTS[signal]}" if signal in PARTS else ""
+        each = (f"{join} by ({by}) (max by ({by}, engine, model_name{part}) ({name}))" for name in names)
         found[signal] = " or ".join(each)
     (started,) = NAMES[Signal.STARTED]
     found[Signal.STARTED] = f"max by ({by}) ({started} and on ({by}, instance, job) {ALIVE})"
     found[Signal.KV_TOKENS] = f"max by ({by}, {', '.join(CACHE_LABELS)}) ({CACHE})"
     found[Signal.SAMPLED] = f"max by ({by}) (timestamp({ALIVE}))"
     return found
+
+
+def bucket_queries(namespace: str, pod: str) -> dict[Signal, str]:
+    """Return the query of each signal of BUCKETS, with EDGES where the edges of the fleet belong."""
+    by = f"{namespace}, {pod}"
+    return {
+        signal: f'sum by ({by}, le) (max by ({by}, engine, model_name, le) ({name}{{le=~"{EDGES}"}}))'
+        for signal, name in BUCKETS.items()
+    }
+
+
+def _filled(buckets: Mapping[Signal, str], pods: Edges) -> dict[Signal, str]:
+    """Return the queries for the edges that some pod asks for: a few, however large the fleet is."""
+    found: dict[Signal, str] = {}
+    for signal, query in buckets.items():
+        edges = {edges[signal] for edges in pods.values() if signal in edges}
+        if edges:
+            spelt = {text for edge in edges for text in _spellings(edge)}
+            found[signal] = query.replace(EDGES, "|".join(sorted(map(_escaped, spelt))))
+    return found
+
+
+def _spellings(edge: float) -> set[str]:
+    """Return an edge as clients and releases of Prometheus spell it: 1.0, 1, 1e+06."""
+    whole = {str(int(edge))} if edge == int(edge) else set()
+    return {repr(edge), f"{edge:g}"} | whole
+
+
+def _escaped(text: str) -> str:
+    """Escape for a regular expression inside a string of PromQL."""
+    return text.replace(".", "\\\\.").replace("+", "\\\\+")
+
+
+def _is_edge(labels: Mapping[str, Any], edge: float | None) -> bool:
+    try:
+        return edge is not None and float(labels.get("le", "nan")) == edge
+    except (TypeError, ValueError):
+        return False
 
 
 def _phrase(error: Exception) -> str:

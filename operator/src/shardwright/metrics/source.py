@@ -6,12 +6,12 @@ means.
 Names: a live scrape of vLLM 0.32.0 and the source of 0.33.0 (`tests/data/vllm_metrics.txt`). Renames:
 time_per_output_token_seconds became inter_token_latency_seconds (vllm#24110, deprecated in 0.11), and
 request_time_per_output_token_seconds has the mean of each request, which is what is predicted;
-gpu_prefix_cache_* became prefix_cache_* (vllm#18354, removed by #29330). cache_config_info has
-kv_cache_size_tokens in 0.32; before, blocks times their size.
+gpu_prefix_cache_* and gpu_cache_usage_perc became prefix_cache_* and kv_cache_usage_perc (vllm#18354, removed
+by #29330). cache_config_info has kv_cache_size_tokens in 0.32; before, blocks times their size.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -25,6 +25,9 @@ class Target:
     pod: PodKey
     address: str
     """Its IP."""
+    edges: Mapping[Signal, float] = field(default_factory=dict)
+    """For signals of BUCKETS: the edge of the histogram to count up to. Without one the signal is not
+    read."""
 
 
 class MetricsSource(Protocol):
@@ -61,10 +64,32 @@ NAMES: Final[Mapping[Signal, tuple[str, ...]]] = MappingProxyType(
         Signal.PROMPT_TOKENS: ("vllm:prompt_tokens_total",),
         Signal.GENERATION_TOKENS: ("vllm:generation_tokens_total",),
         Signal.PREFIX_HIT_TOKENS: ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+        Signal.RUNNING: ("vllm:num_requests_running",),
+        Signal.WAITING: ("vllm:num_requests_waiting",),
+        Signal.KV_SHARE: ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+        Signal.FINISHED: ("vllm:request_success_total",),
+        Signal.FINISHED_TOKENS: ("vllm:request_generation_tokens_sum",),
+        Signal.GAP_SUM: ("vllm:inter_token_latency_seconds_sum", "vllm:time_per_output_token_seconds_sum"),
+        Signal.GAP_COUNT: (
+            "vllm:inter_token_latency_seconds_count",
+            "vllm:time_per_output_token_seconds_count",
+        ),
+        Signal.PROMPTS: ("vllm:request_prompt_tokens_count",),
         Signal.STARTED: ("process_start_time_seconds",),
     }
 )
-"""Samples of each signal, the newest name first; the ranks of one engine are added up."""
+"""Samples of each signal, the newest name first; an engine's ranks are added up, or averaged (MEANS)."""
+BUCKETS: Final[Mapping[Signal, str]] = MappingProxyType(
+    {
+        Signal.TTFT_WITHIN: "vllm:time_to_first_token_seconds_bucket",
+        Signal.TPOT_WITHIN: "vllm:request_time_per_output_token_seconds_bucket",
+        Signal.PROMPTS_WITHIN: "vllm:request_prompt_tokens_bucket",
+    }
+)
+"""Histograms of which the count up to one edge is read."""
+MEANS: Final = frozenset({Signal.KV_SHARE})
+PARTS: Final[Mapping[Signal, str]] = MappingProxyType({Signal.FINISHED: "finished_reason"})
+"""A label by which one rank has several samples of a signal."""
 ALIVE: Final = "vllm:num_requests_running"
 """Every version has it for every rank: its time is when the engine was asked."""
 CACHE: Final = "vllm:cache_config_info"

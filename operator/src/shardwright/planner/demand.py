@@ -5,6 +5,7 @@ p95 output with a shared prefix once. Never multiplies B by the maximum length.
 """
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 from shardwright.api.defaults import DEFAULT_CONCURRENCY_PER_REPLICA, Resolved
 from shardwright.planner.types import Parallelism
@@ -66,17 +67,16 @@ def service_concurrency(resolved: Resolved) -> tuple[int | None, str]:
     """Return the requests in flight of the whole service (None: nothing is said), and where that comes from.
 
     A rate becomes a number in flight by Little's law: rate times the time that a request stays, which is the
-    TTFT target and the TPOT target for each further token of a median answer.
+    TTFT target and the TPOT target for each further token of a mean answer.
     """
     traffic = resolved.traffic
     if traffic.concurrency is not None:
         return traffic.concurrency, "workload.concurrency"
     if traffic.requests_per_minute is not None:
         targets = resolved.targets
-        stay_ms = targets.ttft.milliseconds + targets.tpot.milliseconds * max(
-            0, traffic.output_p50_tokens - 1
-        )
-        return max(1, -(-traffic.requests_per_minute * stay_ms // 60_000)), (
+        further = traffic.output_mean_tokens - 1
+        stay_ms = targets.ttft.milliseconds + targets.tpot.milliseconds * further
+        return max(1, ceil(traffic.requests_per_minute * stay_ms / 60_000 - 1e-9)), (
             f"{traffic.requests_per_minute} requests a minute staying {stay_ms / 1000:.1f} s (SLO targets)"
         )
     return None, ""

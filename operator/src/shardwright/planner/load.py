@@ -98,3 +98,24 @@ def replicas_of(plan: Plan, resolved: Resolved, max_gpus: int) -> int:
         allowed = min(allowed, max(scale.max_replicas, wanted))
     needed = needed_replicas(load.total, speed.most, speed.comfortable, allowed) + plan.spare_replicas
     return min(max(wanted, needed), allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A size that a service has by itself: the autoscaler's, or another owner's that it goes on from."""
+
+    replicas: int
+    planned: int | None
+    """What its stated load took when the size was told; None: somebody else sized it."""
+
+
+def size_kept(sized: Sized, *, planned: int | None, low: int, high: int | None, most: int) -> int:
+    """Return the size with which a service goes on under bounds, and `most` that its budget holds.
+
+    `planned` is what the stated load takes now; None: that has no say. A stated load that takes more than it
+    did raises the size.
+    """
+    size = sized.replicas
+    if planned is not None and sized.planned is not None and planned > sized.planned:
+        size = max(size, planned)
+    return min(max(size, low, 1), most if high is None else min(most, high))

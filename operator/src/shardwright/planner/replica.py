@@ -34,20 +34,20 @@ def replica(
     split: Fit | Plan, traffic: Traffic, engine: EngineClass, gpu: GPUProduct, *, slots: int,
     kv_room_tokens: int, measured: Correction | None,
 ) -> PerformanceRequest:  # fmt: skip
-    """Return the question without a load of its own: a median request of the workload.
+    """Return the question without a load of its own: requests of the workload's mean lengths.
 
     `slots`: requests that may run at once; `kv_room_tokens`: KV tokens promised to them; `measured`: what was
     measured before and is counted with.
     """
     longest = split.limits.max_model_len
-    inputs = float(max(1, min(traffic.input_p50_tokens, longest - 1)))
+    inputs = max(1.0, min(traffic.input_mean_tokens, longest - 1.0))
     return PerformanceRequest(
         architecture=split.model.architecture,
         gpu=gpu,
         engine=engine,
         parallelism=split.parallelism,
         input_tokens=inputs,
-        output_tokens=float(traffic.output_p50_tokens),
+        output_tokens=traffic.output_mean_tokens,
         shared_prefix_tokens=float(min(traffic.shared_prefix_tokens, inputs - 1)),
         rate_per_s=1.0,
         max_num_seqs=slots,

@@ -31,6 +31,28 @@ class Signal(StrEnum):
     """Counter."""
     PREFIX_HIT_TOKENS = "PrefixHitTokens"
     """Counter, prompt tokens that were found in the prefix cache."""
+    RUNNING = "Running"
+    """Requests in the batch now."""
+    WAITING = "Waiting"
+    """Requests in the engine's queue now."""
+    KV_SHARE = "KVShare"
+    """Share of the KV cache in use now, 0 to 1; the mean of an engine's ranks."""
+    FINISHED = "Finished"
+    """Counter, requests that ended, however they did."""
+    FINISHED_TOKENS = "FinishedTokens"
+    """Counter, output tokens of requests that ended."""
+    GAP_SUM = "GapSum"
+    """Counter, seconds between two tokens of a request, over all tokens but the first ones."""
+    GAP_COUNT = "GapCount"
+    """Counter, what GAP_SUM is a sum over."""
+    TTFT_WITHIN = "TTFTWithin"
+    """Counter, first tokens no later than the edge that was asked for (`metrics.source.Target.edges`)."""
+    TPOT_WITHIN = "TPOTWithin"
+    """Counter, finished requests whose seconds per token are no more than the edge that was asked for."""
+    PROMPTS = "Prompts"
+    """Counter, finished requests by the length of their prompts."""
+    PROMPTS_WITHIN = "PromptsWithin"
+    """Counter, those no longer than the edge that was asked for, in tokens."""
     KV_TOKENS = "KVTokens"
     """Constant of a start: tokens that the KV cache of one engine rank holds."""
     STARTED = "Started"
@@ -50,6 +72,8 @@ class Why(StrEnum):
     """The figures are older than they may be."""
     UNREACHABLE = "Unreachable"
     """The source did not answer, or refused."""
+    NO_EDGE = "NoEdge"
+    """The engine has the histogram, and the target is none of its edges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +111,7 @@ ABSENT: Final = Unknown(Why.ABSENT)
 NOT_A_NUMBER: Final = Unknown(Why.NOT_A_NUMBER)
 STALE: Final = Unknown(Why.STALE)
 UNREACHABLE: Final = Unknown(Why.UNREACHABLE)
+NO_EDGE: Final = Unknown(Why.NO_EDGE)
 
 
 def reading(number: float) -> Reading:

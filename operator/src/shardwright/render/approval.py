@@ -8,7 +8,7 @@ A revision's number says whether it was ever in force: the operator records what
 revision in force by giving it a number above all others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -90,17 +90,27 @@ class Ruling:
     """The revision that the spec leads to, while another one is in force, or none."""
     unknown: bool = False
     """`spec.approvedRevision` names no revision that is on record or that the spec leads to."""
+    failed: str = ""
+    """The revision that would be in force, had it started."""
 
 
-def rule(spec: LLMServiceSpec, *, leads_to: str, records: Sequence[Record]) -> Ruling:
+def rule(
+    spec: LLMServiceSpec,
+    *,
+    leads_to: str,
+    records: Sequence[Record],
+    failed: Collection[str] = (),
+    running: Mapping[str, int] | None = None,
+) -> Ruling:
     """Decide which revision shall be in force.
 
     `leads_to` is the revision that the spec leads to, empty while it leads to none (it cannot be used or has
     no plan). An approved revision is in force whatever the policy is and whatever else the spec says. Without
-    one, planPolicy Manual leaves in force what is, and the other policies take what the spec leads to.
+    one, planPolicy Manual leaves in force what is, and the other policies take what the spec leads to. In
+    place of one that `failed` to start comes the one before it (`_before`).
     """
-    running = in_force(records)
-    force = running.revision if running is not None else ""
+    newest = in_force(records)
+    force = newest.revision if newest is not None else ""
     approved, unknown = spec.approved_revision or "", False
     if approved:
         if approved == leads_to or any(record.revision == approved for record in records):
@@ -109,7 +119,32 @@ def rule(spec: LLMServiceSpec, *, leads_to: str, records: Sequence[Record]) -> R
             unknown = True
     elif spec.plan_policy != "Manual" and leads_to:
         force = leads_to
-    return Ruling(force=force, waits=leads_to if leads_to != force else "", unknown=unknown)
+    back = _before(records, failed, running) if force in failed else ""
+    given_up, force = (force, back) if back else ("", force)
+    waits = leads_to if leads_to != force else ""
+    return Ruling(force=force, waits=waits, unknown=unknown, failed=given_up)
+
+
+def _before(records: Sequence[Record], failed: Collection[str], running: Mapping[str, int] | None) -> str:
+    """Return the revision to go back to; empty when there is none.
+
+    The one in force, once that is another one again. Until then the one of which most replicas answer, of
+    those that still have a workload (`running`: answering replicas by revision; None: not known, any has).
+    """
+    newest = in_force(records)
+    if newest is not None and newest.revision not in failed:
+        return newest.revision
+    left = [
+        record
+        for record in records
+        if record.number > PROPOSED
+        and record.revision not in failed
+        and (running is None or record.revision in running)
+    ]
+    best = max(
+        left, key=lambda record: ((running or {}).get(record.revision, 0), record.number), default=None
+    )
+    return best.revision if best is not None else ""
 
 
 def replicas_beside(plan: Plan, resolved: Resolved, max_gpus: int, *, recorded: int, live: int) -> int:

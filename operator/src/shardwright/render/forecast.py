@@ -11,11 +11,12 @@ from typing import Any
 
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMServiceSpec
-from shardwright.planner.load import replicas_of
+from shardwright.planner.load import Sized, replicas_of, size_kept
 from shardwright.planner.types import Plan
 from shardwright.render.approval import PROPOSED, in_force, on_record, replicas_beside, replicas_held, rule
 from shardwright.render.difference import Outline, Pods, pods_between
 from shardwright.render.digest import revision_hash, template_digest
+from shardwright.render.failed_start import FailedStart, failed_for, spec_key
 from shardwright.render.request import JsonObject
 from shardwright.render.revision import read_revision
 
@@ -33,6 +34,8 @@ class Revision:
     """Its pod template as recorded; None when it is not on record."""
     pod_monitor: bool = False
     """How its metrics are scraped, which a new revision goes on with as long as the cluster does."""
+    failed: FailedStart | None = None
+    """That it did not start."""
 
     def outline(self, replicas: int) -> Outline | None:
         """Return it with its replicas; None when only its name is known."""
@@ -53,6 +56,8 @@ class Forecast:
     """What the spec leads to, when that is not in force afterwards."""
     unknown: bool = False
     """The spec approves a revision that there is none of."""
+    failed: str = ""
+    """The revision that would be in force afterwards, had it started when it was tried."""
     replicas_before: int = 0
     replicas_after: int = 0
     replicas_waiting: int = 0
@@ -103,14 +108,25 @@ def led_to(records: Sequence[Revision], spec: LLMServiceSpec, decision: Plan) ->
 
 
 def forecast(
-    records: Sequence[Revision], spec: LLMServiceSpec, leads_to: Revision | None, *, replicas: int
+    records: Sequence[Revision],
+    spec: LLMServiceSpec,
+    leads_to: Revision | None,
+    *,
+    replicas: int,
+    sized: Sized | None = None,
 ) -> Forecast:
     """Return what happens when `spec` is applied to a service with these records and so many replicas.
+
+    `sized`: the size that its status tells; None while the planned count holds.
 
     `leads_to` is what the spec leads to, None when it leads to nothing: then what runs keeps running.
     """
     before = in_force(records)
-    ruling = rule(spec, leads_to=leads_to.revision if leads_to else "", records=records)
+    failed: frozenset[str] = frozenset()
+    if any(record.failed is not None for record in records):
+        failed = failed_for(records, spec_key(template_digest(spec), spec.approved_revision))
+    name = leads_to.revision if leads_to else ""
+    ruling = rule(spec, leads_to=name, records=records, failed=failed)
     after = _named(ruling.force, leads_to, records)
     waits = _named(ruling.waits, leads_to, records)
     resolved, max_gpus = resolve(spec), spec.pool.max_gpus
@@ -123,11 +139,23 @@ def forecast(
             count = replicas_of(after.plan, resolved, max_gpus)
         else:
             count = replicas_beside(after.plan, resolved, max_gpus, recorded=count, live=count)
+        if sized is not None and resolved.scale.mode != "External":
+            leads = leads_to is not None and not ruling.unknown and after.revision == leads_to.revision
+            each, scale = max(1, after.plan.gpus_per_replica), resolved.scale
+            low = max(scale.min_replicas, count) if resolved.survive_node_loss else scale.min_replicas
+            count = size_kept(
+                sized,
+                planned=count if leads else None,
+                low=low,
+                high=scale.max_replicas,
+                most=max(max_gpus // each, 0 if leads else replicas),
+            )
     return Forecast(
         before=before,
         after=after,
         waits=waits,
         unknown=ruling.unknown,
+        failed=ruling.failed,
         replicas_before=replicas,
         replicas_after=count,
         replicas_waiting=replicas_of(waits.plan, resolved, max_gpus) if waits and waits.plan else 0,

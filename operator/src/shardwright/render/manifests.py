@@ -26,6 +26,7 @@ from shardwright.api.names import (
     workload_name,
 )
 from shardwright.render.digest import template_digest
+from shardwright.render.failed_start import annotation
 from shardwright.render.request import JsonObject, RenderRequest
 from shardwright.render.revision import read_revision, revision_data
 from shardwright.render.startup import startup_budget
@@ -50,8 +51,8 @@ def shared(request: RenderRequest) -> tuple[JsonObject, ...]:
     service = request.service
     objects = [
         _service_account(service),
-        _client_service(service),
-        _engine_service(service),
+        _client_service(service, request.serves),
+        _engine_service(service, request.serves),
         _budget(service),
     ]
     if request.capabilities.pod_monitor and _scraped_by_monitor(request):
@@ -112,10 +113,13 @@ def _metadata(service: LLMService, name: str, labels: dict[str, str]) -> JsonObj
 def _controller_revision(request: RenderRequest, data: JsonObject) -> JsonObject:
     service, revision = request.service, request.revision_hash
     name = workload_name(service.metadata.name, revision)
+    metadata = _metadata(service, name, revision_labels(service.metadata.name, revision))
+    if request.failed is not None:
+        metadata["annotations"] = annotation(request.failed)
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": _metadata(service, name, revision_labels(service.metadata.name, revision)),
+        "metadata": metadata,
         "revision": request.revision_number,
         "data": data,
     }
@@ -143,8 +147,19 @@ def _deployment(request: RenderRequest, data: JsonObject) -> JsonObject:
     }
 
 
-def _client_service(service: LLMService) -> JsonObject:
+def _serving(name: str, serves: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the labels of a Service, and its selector.
+
+    The serving label is how a pod leaves traffic before it is deleted. During a blue-green rollout the
+    selector names one revision besides, and the label says which: nothing else does, and a restart reads it.
+    """
+    alone = {LABEL_REVISION: serves} if serves else {}
+    return service_labels(name) | alone, engine_selector(name) | {LABEL_SERVING: "true"} | alone
+
+
+def _client_service(service: LLMService, serves: str) -> JsonObject:
     name = service.metadata.name
+    labels, selector = _serving(name, serves)
     port = {
         "name": ENGINE_PORT_NAME,
         "port": CLIENT_PORT,
@@ -155,18 +170,18 @@ def _client_service(service: LLMService) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(service, name, service_labels(name)),
+        "metadata": _metadata(service, name, labels),
         "spec": {
             "type": "ClusterIP",
-            # The serving label is how a pod leaves traffic before it is deleted.
-            "selector": engine_selector(name) | {LABEL_SERVING: "true"},
+            "selector": selector,
             "ports": [port],
         },
     }
 
 
-def _engine_service(service: LLMService) -> JsonObject:
+def _engine_service(service: LLMService, serves: str) -> JsonObject:
     name = service.metadata.name
+    labels, selector = _serving(name, serves)
     port = {
         "name": ENGINE_PORT_NAME,
         "port": ENGINE_PORT,
@@ -177,11 +192,11 @@ def _engine_service(service: LLMService) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(service, engine_service_name(name), service_labels(name)),
+        "metadata": _metadata(service, engine_service_name(name), labels),
         "spec": {
             "type": "ClusterIP",
             "clusterIP": "None",
-            "selector": engine_selector(name) | {LABEL_SERVING: "true"},
+            "selector": selector,
             "ports": [port],
         },
     }

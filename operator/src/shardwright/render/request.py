@@ -10,6 +10,7 @@ from typing import Any
 
 from shardwright.api.llmservice import LLMService
 from shardwright.planner.types import Plan
+from shardwright.render.failed_start import FailedStart
 
 JsonObject = dict[str, Any]
 """A Kubernetes object, or a part of one, as JSON."""
@@ -45,3 +46,7 @@ class RenderRequest:
     preferred_nodes: tuple[str, ...] = ()
     """Nodes where the first replicas have reserved places; frozen in the template of the revision."""
     capabilities: Capabilities = field(default_factory=Capabilities)
+    serves: str = ""
+    """The revision that alone gets traffic; empty: every replica that answers does."""
+    failed: FailedStart | None = None
+    """That this revision did not start."""

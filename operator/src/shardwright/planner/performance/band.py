@@ -89,8 +89,17 @@ def _judge(question: _Question, known: PerformanceCoverage) -> Band:
     return _as(
         known.related,
         covered=True,
-        phrase=f"{name}: {rows} measured rows of this class and size, others on this GPU or its family",
+        phrase=f"{name}: {_counted(same, rows)}, others on this GPU or its family",
     )
+
+
+def _counted(same: list[MeasuredClass], rows: int) -> str:
+    """Say how many rows of the class there are, and at which tensor parallelism."""
+    if not rows:
+        return "no measured row of this class"
+    degrees = sorted({degree for row in same for degree in row.tensor})
+    at = ", ".join(f"TP{degree}" for degree in degrees)
+    return f"{rows} measured {'row' if rows == 1 else 'rows'} of this class, at {at}"
 
 
 def _as(found: ErrorBand, *, covered: bool, phrase: str, gaps: tuple[str, ...] = ()) -> Band:

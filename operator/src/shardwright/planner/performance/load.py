@@ -35,6 +35,8 @@ class Engine:
     """Behind a running request, on average over its life."""
     work_ms: float
     """What one prompt takes from the others: of one pipeline stage."""
+    least_ms: float
+    """What is left of it in a full chunk with others: no more prompts are computed than it allows."""
     alone_ms: float
     """To the first token when nothing else runs."""
     chunk_ms: float
@@ -87,6 +89,7 @@ def engine_of(request: PerformanceRequest, speed: Speed) -> Engine:
         closed=request.concurrency is not None,
         context_tokens=request.input_tokens + request.output_tokens / 2,
         work_ms=prompt.gpu_ms / speed.pipeline,
+        least_ms=prompt.multiplied_ms / speed.pipeline * min(1.0, request.ttft_ratio),
         alone_ms=speed.request_ms + prompt.total_ms + speed.launch_ms + speed.sequence_ms,
         chunk_ms=prompt.total_ms / prompt.chunks,
         steps_waited=0.5 + prompt.chunks - 1,
@@ -130,10 +133,13 @@ def run(engine: Engine, running: float, rate_per_ms: float | None = None) -> Run
     first = engine.ttft_ratio
     if engine.closed:
         queue = speed.burst_share * others * work / 2
+        life = (own + queue) * first + tpot * (engine.output_tokens - 1)
+        # Short answers: all that is in flight cannot pass faster than the prompts are computed.
+        queue += max(0.0, running * engine.least_ms / speed.data - life) / first
         rate = running / ((own + queue) * first + tpot * (engine.output_tokens - 1))
     else:
         life = own * first + tpot * (engine.output_tokens - 1)
-        rate = rate_per_ms if rate_per_ms is not None else _rate(engine, running, life)
+        rate = rate_per_ms if rate_per_ms is not None else min(_rate(engine, running, life), _most(engine))
         queue = _queue_ms(engine, rate)
     return Running(running, rate, step, interference, waiting, queue, (own + queue) * first, tpot)
 
@@ -193,6 +199,11 @@ def _open(engine: Engine, rate: float) -> Running:
         if not low < x < high:
             x = (low + high) / 2
     return at
+
+
+def _most(engine: Engine) -> float:
+    """Return the arrivals for each ms whose prompts alone keep all ranks busy."""
+    return engine.speed.data / engine.least_ms if engine.least_ms else inf
 
 
 def _queue_ms(engine: Engine, rate: float) -> float:

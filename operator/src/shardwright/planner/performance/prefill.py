@@ -23,6 +23,8 @@ class Prefill:
     attention_ms: float
     communication_ms: float
     launch_ms: float
+    multiplied_ms: float
+    """What no sharing of a chunk with other prompts takes away: multiplying and attending its own tokens."""
 
     @property
     def gpu_ms(self) -> float:
@@ -43,13 +45,15 @@ def prefill(speed: Speed, input_tokens: float, cached_tokens: float, chunk_token
     read = speed.common_read_ms + touched(speed, each * speed.data) * speed.experts_read_ms
     multiply = each * speed.token_ms + speed.head_ms
     hops = (speed.pipeline - 1) * PIPELINE_HOP_MS
+    attention = _attention_ms(speed, input_tokens, cached_tokens)
     return Prefill(
         chunks=chunks,
         weights_ms=chunks * read,
         compute_ms=chunks * (joined(read, multiply, speed.overlap_exponent) - read),
-        attention_ms=_attention_ms(speed, input_tokens, cached_tokens),
+        attention_ms=attention,
         communication_ms=chunks * (speed.message_ms + hops) + new * speed.message_token_ms,
         launch_ms=chunks * speed.prefill_launch_ms,
+        multiplied_ms=new * speed.token_ms + attention,
     )
 
 
