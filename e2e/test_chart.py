@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from harness import binaries
-from shardwright.cli import run, run_metrics
+from shardwright.cli import prices, run, run_metrics
 from shardwright.metrics.login import EngineMetrics, Login
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,6 +60,8 @@ PROFILES = {
         "prometheus.secret.clientKeyKey=tls.key",
         "prometheus.secret.caKey=ca.crt",
         "calibrationStore.enabled=true",
+        "prices.H100=2.5",
+        "prices.NVIDIA-L4=1",
     ),
     "with a token": ("prometheus.url=http://prometheus.monitoring", "prometheus.serviceAccountToken=true"),
     "nothing measured": ("engineMetrics.enabled=false",),
@@ -78,8 +80,13 @@ def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
+def _option(value: str) -> str:
+    """Return the option for a value: --set takes a fraction, such as a price, for a text."""
+    return "--set-json" if value.startswith("prices") else "--set"
+
+
 def template(*values: str, kube_version: str = KUBE_VERSION) -> subprocess.CompletedProcess[str]:
-    settings = [argument for value in values for argument in ("--set", value)]
+    settings = [argument for value in values for argument in (_option(value), value)]
     return helm(
         "template", "shardwright", str(CHART), "-n", "system", "--kube-version", kube_version, *settings
     )
@@ -248,6 +255,7 @@ def test_the_operator_understands_its_arguments(profile: str) -> None:
         (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == LOGIN)
         (volume,) = (v for v in pod["volumes"] if v["name"] == mount["name"])
         assert volume["secret"]["secretName"] == "prometheus-login"
+        assert options.prices == "/etc/shardwright/prices/prices.yaml"
     elif profile == "with a token":
         assert settings is not None
         assert settings.prometheus is not None
@@ -268,6 +276,33 @@ def test_the_calibration_store_takes_two_verbs_on_one_object() -> None:
             "verbs": ["get", "patch"],
         }
     ]
+
+
+def test_prices_are_mounted_where_the_operator_reads_them(tmp_path: Path) -> None:
+    manifests = render("prices.H100=2.5", "prices.NVIDIA-L4=1")
+    pod = only(manifests, "Deployment")["spec"]["template"]["spec"]
+    [volume] = [v for v in pod["volumes"] if v["name"] == "prices"]
+    [mount] = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "prices"]
+    config_map = only(manifests, "ConfigMap", "-prices")
+    assert volume["configMap"]["name"] == config_map["metadata"]["name"]
+    [(key, text)] = config_map["data"].items()
+    assert f"{mount['mountPath']}/{key}" in pod["containers"][0]["args"]
+    written = tmp_path / key
+    written.write_text(text)
+    known = prices.read(str(written))
+    assert {name: known[name].price_per_gpu_hour for name in ("H100", "L4")} == {"H100": 2.5, "L4": 1.0}
+    written.write_text(yaml.safe_dump(config_map))
+    assert prices.read(str(written)) == known, "the ConfigMap as kubectl saves it is a file for commands"
+
+
+def test_other_prices_are_another_pod_of_the_operator() -> None:
+    def template_of(*values: str) -> Manifest:
+        found: Manifest = only(render(*values), "Deployment")["spec"]["template"]
+        return found
+
+    assert template_of("prices.H100=2.5") == template_of("prices.H100=2.5")
+    assert template_of("prices.H100=2.5") != template_of("prices.H100=2.6")
+    assert "prices" not in yaml.safe_dump(template_of())
 
 
 @pytest.mark.parametrize(
@@ -321,6 +356,11 @@ def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:
             "choose one",
         ),
         ((URL, "engineMetrics.enabled=false"), "engineMetrics.enabled is false"),
+        (("prices.H100=0",), "at '/prices/H100': minimum"),
+        (("prices.H100=-1",), "at '/prices/H100': minimum"),
+        (("prices.H100=2900",), "at '/prices/H100': maximum"),
+        (('prices.H100="2.50"',), "at '/prices/H100': got string, want number"),
+        (("prices=2.5",), "at '/prices': got number, want object"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], sentence: str) -> None:

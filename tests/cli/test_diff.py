@@ -251,7 +251,9 @@ def test_pods_restart_exactly_when_digest_and_revision_are_others(diff, tmp_path
     new = changed(path, value)
     code, out, _ = diff([service(**FULL)], [service(**new)], "-o", "json")
     found = one(out)
-    nodes = Nodes(Namespace(gpu=["H100:8x4", "L40S:4x2"], nodes=None, cluster=False, calibration=None))
+    nodes = Nodes(
+        Namespace(gpu=["H100:8x4", "L40S:4x2"], nodes=None, cluster=False, calibration=None, prices=None)
+    )
     if found["refused"]:
         assert found["pods"] == "Stay"
         return

@@ -18,11 +18,12 @@ class Operators:
 
     def __init__(self, api: Fake) -> None:
         self.api = api
+        self.options = Options()
         self.workers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         metrics = Exposition()
-        parts = Parts.wire(self.api, Options(), metrics)  # type: ignore[arg-type]
+        parts = Parts.wire(self.api, self.options, metrics)  # type: ignore[arg-type]
         self.api.start(parts)
         loops = (work_forever(parts.queue, parts.reconciler.reconcile, metrics) for _ in range(4))
         self.workers = [asyncio.create_task(loop) for loop in loops]
@@ -33,8 +34,9 @@ class Operators:
             worker.cancel()
         await asyncio.gather(*self.workers, return_exceptions=True)
 
-    async def restart(self) -> None:
+    async def restart(self, options: Options | None = None) -> None:
         await self.stop()
+        self.options = options or self.options
         self.start()
 
 

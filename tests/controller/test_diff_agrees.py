@@ -106,7 +106,9 @@ async def test_the_operator_does_what_was_said(fake, tmp_path, seed):
     (tmp_path / "nodes.yaml").write_text(
         yaml.safe_dump({"kind": "List", "items": [{"kind": "Node", **n} for n in fake.nodes.values()]})
     )
-    nodes = Nodes(Namespace(gpu=None, nodes=str(tmp_path / "nodes.yaml"), cluster=False, calibration=None))
+    nodes = Nodes(
+        Namespace(gpu=None, nodes=str(tmp_path / "nodes.yaml"), cluster=False, calibration=None, prices=None)
+    )
     fake.put("chat", **BASE)
     await settle(fake)
     seen = set()

@@ -100,6 +100,6 @@ def overheads_gib(estimate):
     )
 
 
-def cost(product, gpus, priced):
-    """Dollars an hour of a replica, or its GPUs where prices are not compared."""
-    return product.price_per_gpu_hour * gpus if priced else gpus
+def cost(product, gpus):
+    """Dollars an hour of a replica, or its GPUs where the product has no price."""
+    return gpus if product.price_per_gpu_hour is None else product.price_per_gpu_hour * gpus

@@ -1,5 +1,6 @@
 """Requests to the planner, written shortly: assumed nodes, catalogue models, a spec as a dict."""
 
+from dataclasses import replace
 from functools import cache
 
 from shardwright.api.llmservice import LLMServiceSpec
@@ -34,6 +35,16 @@ QWEN_MOE_FP8 = "Qwen/Qwen3-30B-A3B-FP8"
 @cache
 def products():
     return load_products()
+
+
+def without_prices(known, labels=None):
+    """The products without the prices of some labels, or of all."""
+    return {
+        name: replace(product, price_per_gpu_hour=None, price_source="")
+        if labels is None or product.label in labels
+        else product
+        for name, product in known.items()
+    }
 
 
 def shapes(*wanted, bridges="None"):

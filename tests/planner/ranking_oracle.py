@@ -1,9 +1,10 @@
 """How arrangements that fit are ranked, written a second time from its statement: who wins, and what is said of the rest.
 
 The statement: the full context first; then, where a load or a target is stated, what is predicted; under a load, what the
-pool's nodes hold; one GPU and ranks in an island before stages before ranks without links (where something is stated and
-speeds are predicted, price decides between all but the last). Degrees that are no power of two step back. Then the price of
-all replicas, 1.3 times for what no measured row covers; where nothing is stated, within 5 % is the same. What is even goes by
+pool's nodes hold; what has a price; one GPU and ranks in an island before stages before ranks without links (where something
+is stated and speeds are predicted, price decides between all but the last). Degrees that are no power of two step back. Then
+the price of all replicas (their GPUs where none of them has one), 1.3 times for what no measured row covers; where nothing is
+stated, within 5 % is the same. What is even goes by
 the profile's targets, fewer GPUs, measured rows, the model's own KV format, no expert parallelism, links, fewer stages, room
 for load, fewer ranks with own attention, the smaller GPU, names. Specs that want the fastest, or to survive the loss of a node, are not covered.
 """
@@ -23,7 +24,6 @@ class Stated:
 
     loaded: bool
     asked: bool
-    priced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class Standing:
     @property
     def share(self):
         return min(1.0, self.held / self.plan.replicas)
+
+    @property
+    def priced(self):
+        return self.plan.product.price_per_gpu_hour is not None
 
     @property
     def narrow(self):
@@ -115,7 +119,7 @@ def standing(plan, held, policy, stated, spec):
     if stated.asked and plan.speed is not None and step != 3:
         step = 0
     clamped = spec.model.max_context_tokens is not None and plan.context_clamped_from is not None
-    return Standing(plan, step, clamped, held, cost(plan.product, split.gpus, stated.priced) * plan.replicas)
+    return Standing(plan, step, clamped, held, cost(plan.product, split.gpus) * plan.replicas)
 
 
 def winner(fits, stated):
@@ -126,6 +130,7 @@ def winner(fits, stated):
         left = [f for f in left if f.predicted] or left
     if stated.loaded:
         left = [f for f in left if f.share == max(o.share for o in left)]
+    left = [f for f in left if f.priced] or left
     left = [f for f in left if f.question == min(o.question for o in left)]
     left = [f for f in left if not any(steps_back(f, o) for o in left)]
     limit = min(f.judged for f in left) * (1 + 1e-9 if stated.asked else TIE)
@@ -158,6 +163,10 @@ def verdict(loser, rival, stated):
         takes = "1 replica" if loser.plan.replicas == 1 else f"{loser.plan.replicas} replicas"
         held = f"the pool's nodes hold {loser.held}; of {name} they hold {all_of_it}"
         return "PoolTooSmall", f"it fits, but the load takes {takes} of it and {held}"
+    if rival.priced and not loser.priced:
+        gpu = loser.plan.product.short_name
+        known = f"no price of {gpu} is known, and that of {name} is: state one of {gpu} to compare"
+        return "PriceUnknown", f"it fits, but {known}"
     if loser.question > rival.question:
         return _later(loser, rival, name, stated)
     if steps_back(loser, rival):
@@ -194,7 +203,7 @@ def _later(loser, rival, name, stated):
 
 def _by_price(loser, rival, name, stated):
     """What costs more, or not enough less, or is even in all but one."""
-    costs = [text_of(f, stated) for f in (loser, rival)]
+    costs = [text_of(f) for f in (loser, rival)]
     tie = 1 + 1e-9 if stated.asked else TIE
     beyond = loser.judged > rival.judged * tie or loser.order < rival.order
     if beyond and loser.total > rival.total:
@@ -209,9 +218,9 @@ def _by_price(loser, rival, name, stated):
     return "RankedLower", f"it fits at about the same cost, but {words.format(name)}"
 
 
-def text_of(found, stated):
+def text_of(found):
     """A cost as sentences write it."""
-    number = f"{found.total:.2f} an hour" if stated.priced else gpus(round(found.total))
+    number = f"{found.total:.2f} an hour" if found.priced else gpus(round(found.total))
     return number if found.plan.replicas == 1 else f"{number} for {found.plan.replicas} replicas"
 
 

@@ -9,7 +9,9 @@ from shardwright.planner.legality import format_problem, illegality, image_probl
 from shardwright.planner.question import UNVALIDATED_GAIN
 from shardwright.planner.types import Plan
 
-FITS = {"Chosen", "LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "Slower", "PoolTooSmall"}
+FITS = {
+    "Chosen", "LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "Slower", "PoolTooSmall", "PriceUnknown",
+}  # fmt: skip
 
 
 def alone(asked, candidate):

@@ -51,7 +51,7 @@ from shardwright.planner.types import GIB, Plan
 MODELS = (
     LLAMA_8B, LLAMA_70B, LLAMA_70B_FP8, QWEN_32B, QWEN_MOE_FP8, MIXTRAL, DEEPSEEK, GPT_OSS, AWQ, GEMMA_27B, "Qwen/Qwen3-14B",
 )  # fmt: skip
-LOST = {"LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "PoolTooSmall"}
+LOST = {"LargerThanNeeded", "CostsMore", "RankedLower", "Unvalidated", "PoolTooSmall", "PriceUnknown"}
 """It fits, and another was chosen."""
 
 
@@ -72,9 +72,8 @@ class Case:
         self.architectures = {m.model_id: m.architecture for m in asked.models}
         self.chosen = next((c for c in self.decision.candidates if c.reason.value == "Chosen"), None)
         self.fitting = [c for c in self.decision.candidates if fits_by_its_sentence(c)]
-        priced = all(asked.products[c.product].price_per_gpu_hour is not None for c in self.fitting)
         loaded = asked.spec.workload is not None and asked.spec.workload.concurrency is not None
-        self.stated = Stated(loaded=loaded, asked=loaded, priced=priced)
+        self.stated = Stated(loaded=loaded, asked=loaded)
         self.interconnect = asked.spec.pool.interconnect
         self.policy = (self.interconnect and self.interconnect.policy) or "PreferNVLink"
         self.bridges = (self.interconnect and self.interconnect.bridges) or "None"
@@ -248,6 +247,7 @@ CHECKS = {
     "Chosen": (fits,), "WeightsDoNotFit": (weights_do_not_fit,), "KVTooSmall": (kv_too_small,),
     "CostsMore": (fits,), "LargerThanNeeded": (fits,),
     "RankedLower": (fits,), "Unvalidated": (fits,), "BeyondIsland": (beyond_island,), "PoolTooSmall": (fits,),
+    "PriceUnknown": (fits,),
     "BeyondNode": (beyond_node,), "NeedsMultiNode": (needs_multi_node,), "OverBudget": (over_budget,),
     "NodeTooSmall": (node_too_small,), "NumberFormatUnsupported": (number_format,), "NotPinned": (not_pinned,),
     "IllegalTensorParallelism": (illegal,), "DriverTooOld": (driver,), "ContextTooLong": (),

@@ -8,7 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from planner.plan_support import A100_40, A100_80, A6000, H100, L4, L40S, LLAMA_8B, LLAMA_70B, LLAMA_70B_FP8
+from planner.plan_support import (
+    A100_40,
+    A100_80,
+    A6000,
+    H100,
+    L4,
+    L40S,
+    LLAMA_8B,
+    LLAMA_70B,
+    LLAMA_70B_FP8,
+    products,
+    without_prices,
+)
 from planner.test_true_reasons import Case, check
 from planner.worlds import ask, nodes_of
 from shardwright.catalog.models import load_models
@@ -112,21 +124,34 @@ WORLDS = [
 ]  # fmt: skip
 
 
-def case_of(model, wanted, spec, **more):
+def case_of(model, wanted, spec, *, priced=True, **more):
     shapes = [(label, count, 0, ROOMY, "580") for label, count in wanted]
     spec = {"model": {}, **spec}
-    return Case(ask(model, nodes_of(shapes), spec, **more), shapes)
+    asked = ask(model, nodes_of(shapes), spec, **more)
+    return Case(asked if priced else replace(asked, products=without_prices(asked.products)), shapes)
+
+
+def all_or_none_priced(wanted):
+    return len({products()[label].price_per_gpu_hour is None for label, _ in wanted}) == 1
 
 
 @pytest.mark.parametrize(
     ("reason", "phrase", "model", "wanted", "spec"), WORLDS, ids=lambda v: v if isinstance(v, str) else ""
 )
 def test_each_sentence_is_met_and_true(reason, phrase, model, wanted, spec):
-    case = case_of(model, wanted, spec)
+    case = case_of(model, wanted, spec, priced=all_or_none_priced(wanted))
     check(case)
     told = [c.message for c in case.decision.candidates if c.reason.value == reason]
     wanted = re.compile(re.escape(phrase).replace(re.escape("#"), r"[\d.]+") + r"($|\W)")
     assert any(wanted.search(message) for message in told), told
+
+
+@pytest.mark.parametrize(("model", "wanted", "spec"), [w[2:] for w in WORLDS if not all_or_none_priced(w[3])])
+def test_what_has_no_price_beside_what_has_one_is_told_so(model, wanted, spec):
+    case = case_of(model, wanted, spec)
+    reasons = check(case)
+    priced = case.decision.product.price_per_gpu_hour is not None
+    assert reasons["PriceUnknown" if priced else "PoolTooSmall"] >= 1
 
 
 def thirds():

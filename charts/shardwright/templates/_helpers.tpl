@@ -83,6 +83,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "%s-calibration" (include "shardwright.fullname" .) }}
 {{- end }}
 
+{{- define "shardwright.pricesName" -}}
+{{- printf "%s-prices" (include "shardwright.fullname" .) }}
+{{- end }}
+
+{{- define "shardwright.pricesFile" -}}
+{{- dict "prices" .Values.prices | toYaml }}
+{{- end }}
+
 {{/* Options about the engines' metrics. */}}
 {{- define "shardwright.metricsArgs" -}}
 {{- $p := .Values.prometheus }}

@@ -38,6 +38,7 @@ class CandidateReason(StrEnum):
     RATE_TOO_LOW = "RateTooLow"
     SLOWER = "Slower"
     POOL_TOO_SMALL = "PoolTooSmall"
+    PRICE_UNKNOWN = "PriceUnknown"
 
 
 CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
@@ -122,6 +123,10 @@ CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
         CandidateReason.POOL_TOO_SMALL: (
             "It fits, but the pool's nodes hold a smaller part of the replicas that the load takes than of "
             "the chosen arrangement; add nodes of this product."
+        ),
+        CandidateReason.PRICE_UNKNOWN: (
+            "It fits, but no price of this product is known, and the chosen arrangement has one; state it in "
+            "the chart's prices, or in the file of --prices."
         ),
     }
 )

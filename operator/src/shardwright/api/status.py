@@ -126,6 +126,8 @@ class PlanStatus(ApiModel):
     """Predicted requests of the maximum length that one replica holds at once."""
     price_per_hour: Decimal | None = None
     """Price of all replicas, in the price list's currency; absent when no price is known."""
+    price_origin: Literal["Default", "Configured"] | None = None
+    """Who said the price when the plan was made: the catalogue's default, or the operator's configuration."""
     ttft_milliseconds: int | None = None
     """Predicted time to first token at the planned load of one replica, at `ttftPercentile`; absent when not
     predicted."""

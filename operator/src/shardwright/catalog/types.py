@@ -6,6 +6,7 @@ whoever needs it must say that it is missing.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 
 class NumberFormat(StrEnum):
@@ -129,6 +130,10 @@ class ModelArchitecture:
     source: str = ""
 
 
+PriceOrigin = Literal["Default", "Configured"]
+"""Who says what a GPU costs: the catalogue, from public price lists; or the user (`catalog.prices`)."""
+
+
 class Interconnect(StrEnum):
     """How the GPUs of one node reach each other."""
 
@@ -170,9 +175,10 @@ class GPUProduct:
     """For plans and columns: H100, A100-40, L40S."""
     verified: bool
     price_per_gpu_hour: float | None = None
-    """A default in USD from public price lists, which differ by a factor of 2 to 4.6: users set their own."""
+    """USD. A default is from public price lists, which differ by a factor of 2 to 4.6: state your own."""
     price_source: str = ""
-    """The price lists behind the default, with what others ask; empty without a default."""
+    """The price lists behind the default, with what others ask; empty without one, and where the user's own
+    price has taken its place."""
     bf16_tflops: float | None = None
     """Dense peak in 16 bit with 32-bit accumulation (FP16 on cards without BF16 units), TFLOP/s."""
     fp8_tflops: float | None = None
@@ -182,6 +188,15 @@ class GPUProduct:
     pcie_generation: int | None = None
     aliases: tuple[str, ...] = ()
     source: str = ""
+    price_configured: bool = False
+    """Whether the price is the user's own."""
+
+    @property
+    def price_origin(self) -> PriceOrigin | None:
+        """Who says the price; None without one."""
+        if self.price_per_gpu_hour is None:
+            return None
+        return "Configured" if self.price_configured else "Default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

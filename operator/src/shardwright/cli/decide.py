@@ -14,7 +14,6 @@ from shardwright.api.support import unimplemented
 from shardwright.autoscaler import schedule
 from shardwright.catalog.engines import engine_class
 from shardwright.catalog.errors import CatalogError
-from shardwright.catalog.gpus import load_products
 from shardwright.catalog.types import EngineClass
 from shardwright.cli import pool_options
 from shardwright.cli.files import InputError, of_file
@@ -70,7 +69,7 @@ def decide_service(inputs: Inputs, nodes: pool_options.Nodes) -> Decided:
         models=inputs.models,
         pool=pool,
         engine=engine,
-        products=load_products(),
+        products=nodes.products,
         corrections=nodes.corrections(inputs.models, resolve(spec).engine_version),
     )
     decision = plan(request)

@@ -74,10 +74,10 @@ def _explanation(args: argparse.Namespace) -> Explanation:
     if (args.name is None) == (args.filename is None):
         raise InputError("which service? give the NAME of a live one, or -f FILE")
     if args.name is not None:
-        if args.nodes or args.cluster or args.gpu or args.calibration:
+        if args.nodes or args.cluster or args.gpu or args.calibration or args.prices:
             raise InputError(
-                "--nodes, --cluster, --gpu and --calibration go with -f: a live object tells what was "
-                "recorded"
+                "--nodes, --cluster, --gpu, --calibration and --prices go with -f: a live object tells what "
+                "was recorded"
             )
         namespace = args.namespace or namespace_of(args.context)
         return live_explanation(*read_service_and_revision(args.context, namespace, args.name))
@@ -163,7 +163,7 @@ def _refused(name: Service, spec: LLMServiceSpec, status: LLMServiceStatus, engi
     )
     missing = ("Which arrangements were considered: a refusal keeps its reason only.",)
     return Case(
-        service=name, spec=spec, decision=refusal, candidates=(), engine=engine, prices={},
+        service=name, spec=spec, decision=refusal, candidates=(), engine=engine, products={},
         source=Source(type="Recorded", revision=None, not_recorded=missing), notes=_state(status),
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Which nodes a decision is made for, and what was measured on such: options of several commands.
+"""Which nodes a decision is made for, what they cost, and what was measured on such: shared options.
 
-Decides how the options become a pool and corrections. Reads files, or the current cluster when asked to; else
-nothing is contacted.
+Decides how the options become a pool, products and corrections. Reads files, or the current cluster when
+asked to; else nothing is contacted.
 """
 
 import argparse
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from shardwright.api.llmservice import LLMService
 from shardwright.api.pool import PoolSpec
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
-from shardwright.catalog.gpus import find_product, load_products, unknown_product_message
+from shardwright.catalog.gpus import find_product, unknown_product_message
+from shardwright.cli import prices
 from shardwright.cli.files import InputError, UsageError, name_of, of_file
 from shardwright.cli.live import read_nodes_and_pods
 from shardwright.cli.plan_input import Shape, documents, read_cluster, read_shapes
@@ -44,6 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="count with what was measured: the calibration store's ConfigMap, saved with kubectl get "
         "configmap -o yaml; without it nothing measured is counted with",
     )
+    prices.add_option(parser)
 
 
 class Nodes:
@@ -58,6 +60,8 @@ class Nodes:
         elif args.cluster:
             self._real = read_cluster(read_nodes_and_pods(args.context))
         self._measured = _measured(args.calibration) if args.calibration else {}
+        self.products = prices.read(args.prices)
+        """By every name, with the prices that are given."""
 
     def corrections(
         self, models: Sequence[ModelChoice], version: str | None
@@ -67,7 +71,7 @@ class Nodes:
 
     def pool(self, service: LLMService) -> tuple[Pool, bool]:
         """Return the pool of a service, and whether what is free on it is known. Raises InputError."""
-        spec, products, metadata = service.spec.pool, load_products(), service.metadata
+        spec, products, metadata = service.spec.pool, self.products, service.metadata
         if self._real is not None:
             own = (metadata.namespace, metadata.name)
             return build_pool(*self._real, products, spec, ignore_owner=own), True

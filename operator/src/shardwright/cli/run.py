@@ -5,7 +5,7 @@ import gc
 import os
 import sys
 
-from shardwright.cli import option_values, run_metrics
+from shardwright.cli import option_values, prices, run_metrics
 
 _DESCRIPTION = (
     "Runs the operator. It logs in with --kubeconfig or --context, else with the pod's service account, else "
@@ -52,6 +52,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="take the nodes from this ConfigMap's key nodes.yaml (as `kubectl get nodes -o yaml` prints "
         "them) instead of reading nodes, and look at pods in the served namespaces only; needs --namespace",
     )
+    prices.add_option(parser)
     run_metrics.add_options(parser)
     process = parser.add_argument_group("process")
     process.add_argument("--metrics-address", default="0.0.0.0", metavar="ADDRESS", help="(%(default)s)")  # noqa: S104
@@ -84,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     try:
         engine_metrics = run_metrics.read(args)
+        products = prices.read(args.prices)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -107,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
             requests_per_second=args.requests_per_second,
             burst=args.burst,
             engine_metrics=engine_metrics,
+            products=products,
             log_format=args.log_format,
             log_level=args.log_level,
         )

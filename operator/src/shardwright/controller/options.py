@@ -1,7 +1,10 @@
 """What `shardwright run` can be told. Decides defaults; docs are `shardwright run --help`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shardwright.catalog.gpus import load_products
+from shardwright.catalog.types import GPUProduct
 from shardwright.cluster.credentials import Source
 from shardwright.metrics.login import EngineMetrics
 
@@ -25,6 +28,8 @@ class Options:
     burst: int = 800
     engine_metrics: EngineMetrics | None = field(default_factory=EngineMetrics)
     """None: they are not read."""
+    products: Mapping[str, GPUProduct] = field(default_factory=load_products)
+    """By every name, with the prices that plans from now on count with."""
     log_format: str = "text"
     """text (key=value) or json."""
     log_level: str = "info"

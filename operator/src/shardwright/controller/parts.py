@@ -8,7 +8,6 @@ from functools import partial
 from typing import Final
 
 from shardwright.api.llmservice import ServiceKey
-from shardwright.catalog.gpus import load_products
 from shardwright.cluster.api import Api
 from shardwright.cluster.events import Recorder
 from shardwright.cluster.store import Store
@@ -71,7 +70,7 @@ class Parts:
         """Put the parts together."""
         store = Store(read_service)
         store.nodes_watched = options.pool_config_map is None
-        planning = Planning(store, Ledger(), load_products())
+        planning = Planning(store, Ledger(), dict(options.products))
         queue: WorkQueue[ServiceKey] = WorkQueue(metrics)
         dispatch = Dispatch(store, planning, queue, lambda uid: reconciler.forget(uid))  # noqa: PLW0108 -- it is made below
         store.listener = dispatch

@@ -85,7 +85,7 @@ def _bound(question: Question, outcomes: Sequence[Candidate | Fit], *, stages: b
         return 0.0
     if question.exhaustive or question.fastest:
         return inf
-    cost = cost_of(question, whole)
+    cost = cost_of(question)
     same = compared(whole, cost)
     if (cost.loaded and held_share(same[0]) < 1) or not same[0].survives:
         return inf

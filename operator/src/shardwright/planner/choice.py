@@ -94,7 +94,7 @@ def plan(request: PlanRequest, *, exhaustive: bool = False) -> Decision:
     if not fits:
         candidates = [c for s in surveys for c in (*s.losers, *((s.group,) if s.group else ()))]
         return nothing_fits(question, surveys, candidates, digest)
-    cost = cost_of(question, fits)
+    cost = cost_of(question)
     return _plan(question, winner_of(fits, cost), cost, surveys, digest)
 
 

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from shardwright.planner.load import load_of, taking
 from shardwright.planner.question import UNLINKED, Fit, Question, count
-from shardwright.planner.ranking import COST_TIE, Cost, question_of
+from shardwright.planner.ranking import COST_TIE, Cost, has_price, question_of
 from shardwright.planner.types import MixPart
 
 Mix = tuple[tuple[Fit, int], ...]
@@ -19,14 +19,16 @@ Mix = tuple[tuple[Fit, int], ...]
 def cheaper_mix(question: Question, fits: Sequence[Fit], winner: Fit, cost: Cost) -> tuple[MixPart, ...]:
     """Return the mix that costs least, when the winner costs 5 % more or the pool does not hold it all.
 
-    Unmeasured arrangements count 1.3 times, as everywhere. Empty without a load, without prices, for the
-    fastest, where one product is enough, and where the loss of a node is to be survived.
+    Unmeasured arrangements count 1.3 times, as everywhere. Empty without a load, for the fastest, where one
+    product is enough, where the winner's price is not known, and where the loss of a node is to be survived.
+    Products without a price are left out.
     """
     resolved = question.resolved
     fixed = resolved.scale.mode == "External" or resolved.survive_node_loss
-    if not cost.loaded or not cost.priced or cost.fastest or fixed or not winner.predicted:
-        return ()
     held = winner.room >= winner.replicas
+    unknown = not winner.predicted or (held and not has_price(winner))
+    if not cost.loaded or cost.fastest or fixed or unknown:
+        return ()
     limit = cost.judged(winner) / COST_TIE if held else float("inf")
     best: Mix = ()
     for first, rest in combinations(_useful(fits, cost), 2):
@@ -47,7 +49,8 @@ def _useful(fits: Sequence[Fit], cost: Cost) -> list[Fit]:
     found: dict[tuple[str, bool], Fit] = {}
     for fit in fits:
         late = fit.predicted and question_of(fit, cost) == UNLINKED
-        if fit.clamped or late or fit.speed is None or fit.speed.most <= 0 or not fit.room:
+        useless = fit.clamped or late or not fit.room or not has_price(fit)
+        if useless or fit.speed is None or fit.speed.most <= 0:
             continue
         label = fit.offer.product.label
         for small in (False, True):

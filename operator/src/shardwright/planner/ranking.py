@@ -24,9 +24,11 @@ Our choice: predictions are no better than that, and the last percents would tak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What all replicas cost: dollars an hour when every product that fits has a price, else GPUs."""
+    """What all replicas cost: dollars an hour of a product with a price, GPUs of one without.
 
-    priced: bool
+    The two are never compared: what has no price comes after what has one (`priced`).
+    """
+
     fastest: bool = False
     """Whether the fastest is wanted, not the cheapest."""
     asked: bool = False
@@ -41,7 +43,7 @@ class Cost:
     def of(self, fit: Fit) -> float:
         """Return the cost of all replicas."""
         price, gpus = fit.offer.product.price_per_gpu_hour, fit.gpus * fit.replicas
-        return gpus * price if self.priced and price is not None else float(gpus)
+        return float(gpus) if price is None else gpus * price
 
     def judged(self, fit: Fit) -> float:
         """Return the cost that counts when arrangements are compared."""
@@ -63,14 +65,13 @@ class Cost:
 
     def text(self, fit: Fit) -> str:
         """Say the cost of all replicas."""
-        found = f"{self.of(fit):.2f} an hour" if self.priced else count(fit.gpus * fit.replicas, "GPU")
+        found = f"{self.of(fit):.2f} an hour" if has_price(fit) else count(fit.gpus * fit.replicas, "GPU")
         return found if fit.replicas == 1 else f"{found} for {fit.replicas} replicas"
 
 
-def cost_of(question: Question, fits: Sequence[Fit]) -> Cost:
-    """Choose the unit of comparison for these fits."""
+def cost_of(question: Question) -> Cost:
+    """Return how costs are compared."""
     return Cost(
-        priced=all(f.offer.product.price_per_gpu_hour is not None for f in fits),
         fastest=question.fastest,
         asked=question.asked,
         loaded=question.loaded,
@@ -88,8 +89,9 @@ def winner_of(fits: Sequence[Fit], cost: Cost) -> Fit:
     same = compared(fits, cost)
     if cost.fastest and all(f.predicted for f in same):
         limit = min(cost.judged_ms(f) for f in same) * LATENCY_GAIN
-        close = [f for f in same if cost.judged_ms(f) <= limit]
+        close = priced([f for f in same if cost.judged_ms(f) <= limit])
         return min(close, key=lambda f: (cost.of(f), cost.judged_ms(f), *tie_order(f)))
+    same = priced(same)
     limit = min(cost.judged(f) for f in same) * cost.tie
     return min((f for f in same if cost.judged(f) <= limit), key=tie_order)
 
@@ -98,8 +100,9 @@ def compared(fits: Sequence[Fit], cost: Cost) -> list[Fit]:
     """Return those between which price or speed decides, after the rules that come before it.
 
     The full context first; what is predicted, where something is asked for; what the pool's nodes hold, as
-    far as possible, under a load; what survives the loss of a node, where that is asked for. Then the
-    questions in their order, and degrees that are a power of two where there is one on that product.
+    far as possible, under a load; what survives the loss of a node, where that is asked for. Then what has a
+    price, where the lowest is wanted; the questions in their order; and degrees that are a power of two where
+    there is one on that product.
     """
     left = [f for f in fits if not f.clamped] or _longest(fits)
     if cost.asked:
@@ -108,9 +111,20 @@ def compared(fits: Sequence[Fit], cost: Cost) -> list[Fit]:
         most = max(held_share(f) for f in left)
         left = [f for f in left if held_share(f) == most]
     left = [f for f in left if f.survives] or left
+    left = left if cost.fastest else priced(left)
     first = min(question_of(f, cost) for f in left)
     left = [f for f in left if question_of(f, cost) == first]
     return [f for f in left if not has_power_of_two(f, left)]
+
+
+def has_price(fit: Fit) -> bool:
+    """Whether the price of its product is known."""
+    return fit.offer.product.price_per_gpu_hour is not None
+
+
+def priced(fits: Sequence[Fit]) -> list[Fit]:
+    """Return those with a price, where there are any: what the others cost is not known."""
+    return [f for f in fits if has_price(f)] or list(fits)
 
 
 def question_of(fit: Fit, cost: Cost) -> int:

@@ -39,6 +39,7 @@ def plan_status(plan: Plan, revision: str) -> PlanStatus:
         kv_tokens=estimate.kv_tokens * plan.parallelism.data,
         max_concurrency=decimal(estimate.max_concurrency * plan.parallelism.data),
         price_per_hour=total,
+        price_origin=plan.product.price_origin,
         coverage=_clip(plan.coverage, _SHORT),
         **_speed(plan.speed),
         binding_constraint=_clip(plan.binding_constraint, _SENTENCE),

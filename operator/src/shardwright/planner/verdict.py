@@ -14,6 +14,7 @@ from shardwright.planner.ranking import (
     LATENCY_GAIN,
     Cost,
     has_power_of_two,
+    has_price,
     held_share,
     misses_defaults,
     question_of,
@@ -76,9 +77,11 @@ def lost(fit: Fit, other: Fit, cost: Cost) -> Candidate:
         _shorter(fit, other, name)
         or _unpredicted(fit, other, name, cost)
         or _not_held(fit, other, name, cost)
+        or (None if cost.fastest else _unpriced(fit, other, name))
         or _later(fit, other, name, cost)
         or _odd(fit, other, name)
         or _slower(fit, other, name, cost)
+        or _unpriced(fit, other, name)
         or _dearer(fit, other, name, cost)
         or _even(fit, other, name)
     )
@@ -129,6 +132,15 @@ def _not_held(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
     return _with(fit, CandidateReason.RANKED_LOWER, message)
 
 
+def _unpriced(fit: Fit, other: Fit, name: str) -> Candidate | None:
+    """Say that nobody knows what it costs, and what the other one does."""
+    if has_price(fit) or not has_price(other):
+        return None
+    gpu = fit.offer.product.short_name
+    message = f"it fits, but no price of {gpu} is known, and that of {name} is: state one of {gpu} to compare"
+    return _with(fit, CandidateReason.PRICE_UNKNOWN, message)
+
+
 def _later(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
     """Say of what fits only further down the questions that an earlier one was answered with yes."""
     if question_of(fit, cost) <= question_of(other, cost):
@@ -163,7 +175,7 @@ def _slower(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
         return None
     ours, theirs = cost.request_ms(fit), cost.request_ms(other)
     if cost.judged_ms(fit) <= cost.judged_ms(other):
-        if cost.of(fit) <= cost.of(other):
+        if has_price(fit) != has_price(other) or cost.of(fit) <= cost.of(other):
             return None
         message = (
             f"it fits, but a median request takes {ours:.0f} ms where {name} takes {theirs:.0f} ms, and less "

@@ -130,7 +130,12 @@ def _counts(before: Outline | None, after: Outline | None) -> Iterator[str]:
 
 
 def _price(after: Outline | None, before: Outline | None) -> str:
-    """Return the change of the hourly price; nothing unless both prices are known."""
+    """Return the change of the hourly price; nothing unless both prices are known.
+
+    On one product by the price that the new plan counts with: that prices changed since is no part of it.
+    """
+    if before and after and before.plan.product.label == after.plan.product.label:
+        before = replace(before, plan=replace(before.plan, product=after.plan.product))
     old, new = (before.price_per_hour if before else 0.0), (after.price_per_hour if after else 0.0)
     if old is None or new is None or round(new - old, 2) == 0:
         return ""

@@ -76,11 +76,10 @@ def _split(split: Parallelism) -> str:
 def _costs(choice: Choice) -> str:
     if choice.price_per_hour is None:
         return f"{count(choice.gpus, 'GPU')}; no price of a {choice.gpu} is known."
-    each = f"{choice.price_per_gpu_hour:.2f}"
-    return (
-        f"{choice.price_per_hour:.2f} USD an hour: {count(choice.gpus, 'GPU')} at {each} (a list price, the "
-        "default; yours may differ)."
-    )
+    listed = choice.price_origin == "Default"
+    whose = "a list price, the default; yours may differ" if listed else "as configured"
+    gpus, each = count(choice.gpus, "GPU"), f"{choice.price_per_gpu_hour:.2f}"
+    return f"{choice.price_per_hour:.2f} USD an hour: {gpus} at {each} ({whose})."
 
 
 def _keeps(load: Load, predicted: Prediction, short: bool) -> str:

@@ -4,13 +4,13 @@ Decides what goes into the document and nothing of the plan. Prices, reasons, ti
 decision's own; what a recorded plan does not hold is null, and said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwright.api.defaults import Resolved, resolve
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.reasons import CANDIDATE_SENTENCES
-from shardwright.catalog.types import EngineClass
+from shardwright.catalog.types import EngineClass, GPUProduct
 from shardwright.planner.explanation import document as doc
 from shardwright.planner.explanation import figures as rounded
 from shardwright.planner.explanation.answer import answer, refusal
@@ -47,7 +47,8 @@ class Case:
     candidates: tuple[Candidate, ...]
     """All that were considered, or as many as are on record."""
     engine: EngineClass
-    prices: Prices
+    products: Mapping[str, GPUProduct]
+    """By label, with the prices that the decision counts with."""
     source: doc.Source = DECIDED
     placement: Placement | None = None
     notes: tuple[str, ...] = ()
@@ -58,6 +59,11 @@ class Case:
     proposal: doc.Proposal | None = None
     unread: tuple[doc.Candidate, ...] = ()
     """Candidates on record of which only the sentence can be read."""
+
+    @property
+    def prices(self) -> Prices:
+        """USD per GPU-hour, by label."""
+        return {label: product.price_per_gpu_hour for label, product in self.products.items()}
 
 
 def case_of(
@@ -70,19 +76,20 @@ def case_of(
         decision=decision,
         candidates=decision.candidates,
         engine=request.engine,
-        prices={label: product.price_per_gpu_hour for label, product in request.products.items()},
+        products=request.products,
         placement=placement,
     )
 
 
 def explain(case: Case) -> doc.Explanation:
     """Return the document without curves and without what other targets cost: what a plan alone says."""
-    resolved, decision = resolve(case.spec), case.decision
+    resolved, decision, prices = resolve(case.spec), case.decision, case.prices
     common = {
         "service": case.service,
         "source": case.source,
-        "candidates": (*(_candidate(c, case.prices) for c in case.candidates), *case.unread),
+        "candidates": (*(_candidate(c, prices) for c in case.candidates), *case.unread),
         "reasons": _reasons(case.candidates),
+        "prices": _prices(case),
         "room": None if case.placement is None else _room(case.placement),
         "inputs_digest": decision.inputs_digest,
         "measured": case.measured,
@@ -104,7 +111,7 @@ def explain(case: Case) -> doc.Explanation:
             choice, decision.parallelism, load, predicted, short=_too_few(decision, resolved)
         ),
         memory=_memory(decision),
-        questions=walk(decision, case.candidates, load, predicted, case.prices),
+        questions=walk(decision, case.candidates, load, predicted, prices),
         notes=(*decision.notes, *case.notes), advice=_advice(decision) or case.advice,
         cheaper_mix=_mix(decision), **common,
     )  # fmt: skip
@@ -149,6 +156,7 @@ def _choice(plan: Plan) -> doc.Choice:
         gpus=plan.gpus_per_replica * plan.replicas,
         price_per_gpu_hour=None if each is None else rounded.two(each),
         price_per_hour=rounded.price(plan),
+        price_origin=plan.product.price_origin,
         price_source=plan.product.price_source,
         max_context_tokens=limits.max_model_len,
         context_clamped_from=plan.context_clamped_from,
@@ -300,6 +308,24 @@ def _candidate(found: Candidate, prices: Prices) -> doc.Candidate:
         kv_tokens=None if found.estimate is None else found.estimate.promised_kv_tokens,
         reason=found.reason.value,
         message=found.message,
+    )
+
+
+def _prices(case: Case) -> tuple[doc.ProductPrice, ...]:
+    """Return what was counted with, the chosen product first."""
+    labels = dict.fromkeys(c.product for c in case.candidates)
+    known = [case.products[label] for label in labels if label in case.products]
+    return tuple(
+        doc.ProductPrice(
+            gpu=product.short_name,
+            gpu_product=product.label,
+            price_per_gpu_hour=None
+            if product.price_per_gpu_hour is None
+            else rounded.two(product.price_per_gpu_hour),
+            origin=product.price_origin,
+            source=product.price_source,
+        )
+        for product in known
     )
 
 

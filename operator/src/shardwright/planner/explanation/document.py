@@ -9,6 +9,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from shardwright.catalog.types import PriceOrigin
+
 VERSION = 1
 """Of the document: fields are only added; a change of meaning raises it."""
 
@@ -79,10 +81,12 @@ class Choice(Part):
     replicas: int
     gpus: int
     price_per_gpu_hour: Number | None
-    """USD, from the catalogue's price list."""
+    """USD, as configured, or the catalogue's default."""
     price_per_hour: Number | None
     """USD, of all replicas."""
+    price_origin: PriceOrigin | None
     price_source: str
+    """The price lists behind a default."""
     max_context_tokens: int
     context_clamped_from: int | None
     engine: Engine
@@ -276,6 +280,18 @@ class Candidate(Part):
     message: str
 
 
+class ProductPrice(Part):
+    """What one GPU of a product costs for an hour, as the decision counts with it."""
+
+    gpu: str
+    gpu_product: str
+    price_per_gpu_hour: Number | None
+    """USD; null: not known."""
+    origin: PriceOrigin | None
+    source: str
+    """The price lists behind a default."""
+
+
 class Reason(Part):
     """What a word of the candidates' column means."""
 
@@ -389,6 +405,8 @@ class Explanation(Part):
     cost: tuple[CostCurve, ...]
     candidates: tuple[Candidate, ...]
     reasons: tuple[Reason, ...]
+    prices: tuple[ProductPrice, ...]
+    """Of the products that were considered; of a live object, of the plan's own."""
     room: Room | None
     measured: Measured | None
     notes: tuple[str, ...]

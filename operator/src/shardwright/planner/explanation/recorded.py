@@ -54,7 +54,7 @@ def recorded(
         candidates=tuple(candidate for _, candidate in read if candidate is not None),
         unread=tuple(_unread(found) for found, candidate in read if candidate is None),
         engine=engine,
-        prices={plan.product.label: plan.product.price_per_gpu_hour},
+        products={plan.product.label: plan.product},
         source=source,
         notes=tuple(notes),
         measured=_measured(calibration, report.revision),

@@ -19,6 +19,7 @@ from shardwright.planner.explanation.document import (
     Mix,
     Number,
     Prediction,
+    ProductPrice,
     Proposal,
     Room,
     Time,
@@ -77,6 +78,7 @@ def whole_text(found: Explanation) -> str:
         lines += _measured(found.measured)
     if found.room is not None:
         lines += ["", *_room(found.room)]
+    lines += _prices(found.prices)
     lines += candidate_lines(found.candidates)
     return "\n".join([*lines, ""])
 
@@ -87,6 +89,19 @@ def candidate_lines(candidates: Sequence[Candidate]) -> list[str]:
         return []
     rows = [f"  {c.arrangement}: {c.reason}: {c.message}" for c in candidates]
     return ["", f"Candidates ({len(candidates)}):", *rows]
+
+
+def _prices(prices: Sequence[ProductPrice]) -> list[str]:
+    """Write what a GPU costs, and who says so."""
+    if not prices:
+        return []
+    width = max(len(price.gpu) for price in prices)
+    rows = []
+    for price in prices:
+        amount = "?" if price.price_per_gpu_hour is None else f"{price.price_per_gpu_hour:.2f}"
+        lists = f" ({price.source})" if price.source else ""
+        rows.append(f"  {price.gpu:<{width}} {amount:>7}  {price.origin or 'not known'}{lists}")
+    return ["", "Prices, USD of one GPU for one hour:", *rows]
 
 
 def _headline(found: Explanation) -> str:
