@@ -99,6 +99,8 @@ class Reconciler:
         after = observe(self.store, self.planning, live, service, proposal)
         self._wait_for_room(after)
         if self._report_later(entry.uid, written=outcome.written > 0):
+            if outcome.retry is not None:
+                raise outcome.retry
             return _later(REPORT_S)
         wait = await self.reporter.report(after, work, outcome)
         if outcome.conflicts or any(problem.blocking for problem in proposal.problems):
