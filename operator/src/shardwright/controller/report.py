@@ -251,7 +251,8 @@ class Reporter:
         allocation = now.allocation
         holders: tuple[Holder, ...] = ()
         detail = ""
-        if allocation.granted < now.desired:
+        short = allocation.granted < now.desired
+        if short and not now.barred:
             ledger = self.planning.ledger
             nodes = self.planning.eligible(now.service, now.proposal)
             own = f"{now.entry.key}"
@@ -263,6 +264,7 @@ class Reporter:
             wanted=now.desired,
             granted=min(allocation.granted, now.desired),
             gpus_per_replica=core.gpus_per_replica,
+            given_up=short and now.barred,
             holders=holders,
             detail=detail,
             cut=cut_by_budget(

@@ -45,6 +45,8 @@ class Situation:
     revisions: list[ChildFacts]
     """The newest first."""
     pods: Mapping[str, PodFacts]
+    barred: bool = False
+    """No further pod of the target can be made now (`controller.barred`)."""
 
     @property
     def target(self) -> str:
@@ -106,6 +108,7 @@ def observe(
     """Put together what is known of a service."""
     children = store.children_of(entry.key)
     core = proposal.core
+    most = planning.most_pods(entry, proposal.target) if core else None
     return Situation(
         entry=entry,
         service=service,
@@ -123,6 +126,7 @@ def observe(
             name: pod if store.reachable(pod) else pod._replace(ready=False)
             for name, pod in store.pods_of(entry.key).items()
         },
+        barred=most is not None,
     )
 
 
@@ -136,13 +140,16 @@ def plan_work(now: Situation, planning: Planning) -> Work:
         return work
     current, first = now.deployments.get(now.target), in_the_way(now)
     work.ends_first = min(first.values(), default="")
-    if current is not None or now.allocation.granted or not now.desired:
+    # Without a place it is offered without replicas, and nothing is given up for what may not be taken.
+    if current is not None or now.allocation.granted or not now.desired or now.barred or now.deployments:
         count = live_replicas(
             desired=now.desired,
             granted=now.allocation.granted,
             live=current.replicas if current else 0,
             stuck=sum(1 for p in now.pods_of(now.target) if not p.node and p.trouble == _UNSCHEDULABLE),
         )
+        if current is not None and now.barred and not current.create_failure:
+            count = now.desired  # as it was refused, so that it is seen when it no longer is
         if first:
             count = min(count, current.replicas if current else 0)
         work.target = Intent(revision=now.target, replicas=count, number=_number(now))
@@ -198,7 +205,7 @@ def _progress(now: Situation, planning: Planning, core: Plan) -> Progress:
         granted=now.allocation.granted,
         ready=sum(1 for p in now.pods_of(now.target) if p.ready and not p.terminating),
         leaving=_leaving(now, old),
-        helps=_helps(now, planning, core, old),
+        helps=not now.barred and now.target in now.deployments and _helps(now, planning, core, old),
     )
 
 

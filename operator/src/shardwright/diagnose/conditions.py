@@ -16,7 +16,7 @@ from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
 from shardwright.api.status import Condition
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
-from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, unschedulable, worst
+from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, pods_refused, unschedulable, worst
 from shardwright.diagnose.waiting import planned_anew, reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
 from shardwright.topology.packing import NO_NODE
@@ -41,7 +41,7 @@ def conditions(facts: ServiceFacts) -> tuple[Condition, ...]:
     """Return all conditions in the order of ConditionType."""
     accepted = _accepted(facts)
     planned = _planned(facts, accepted)
-    placed = _placed(facts, planned)
+    placed = _placed(facts, accepted, planned)
     available = _available(facts, planned, placed)
     ready = _ready(facts, accepted, planned, placed, available)
     degraded = _degraded(facts)
@@ -182,7 +182,7 @@ def _slo_met(facts: ServiceFacts) -> _Verdict:
     return _Verdict(status="Unknown", reason=Reason.NOT_MEASURED, message=message)
 
 
-def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
+def _placed(facts: ServiceFacts, accepted: _Verdict, planned: _Verdict) -> _Verdict:
     if facts.plan is None or planned.status == "Unknown":
         if facts.waiting is not None and planned.holds:
             message = "Nothing is placed before a plan is approved"
@@ -193,6 +193,8 @@ def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
     place = facts.placement
     if place is None:
         return _Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message="No place was asked for yet")
+    if place.granted < place.wanted and place.given_up:
+        return _given_up(facts, place, accepted)
     if place.granted < place.wanted:
         reason = Reason.PARTIALLY_PLACED if place.granted else Reason.NO_ROOM
         cut = f". {place.cut.sentence}" if place.cut is not None else ""
@@ -203,6 +205,17 @@ def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
     if place.cut is not None:
         return _Verdict(status="False", reason=Reason.GPU_BUDGET_TOO_SMALL, message=place.cut.sentence)
     return _Verdict(status="True", reason=Reason.PLACED, message="Every replica has its place on a node")
+
+
+def _given_up(facts: ServiceFacts, place: PlacementFacts, accepted: _Verdict) -> _Verdict:
+    """Say why no GPUs are held for pods: something keeps them from being made."""
+    refused = pods_refused(facts)
+    reason, why = accepted.reason, accepted.message
+    if accepted.holds and refused is not None:
+        reason, why = refused.reason, refused.message
+    missing = place.wanted - place.granted
+    message = f"No GPUs are held for {missing} of {place.wanted} replicas, whose pods cannot be made: {why}"
+    return _Verdict(status="False", reason=reason, message=message)
 
 
 def _no_room(place: PlacementFacts) -> str:

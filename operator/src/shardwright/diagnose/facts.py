@@ -30,6 +30,8 @@ class PlacementFacts:
     granted: int
     """Replicas that have a reserved or bound place."""
     gpus_per_replica: int
+    given_up: bool = False
+    """No GPUs are held for the others, since their pods cannot be made."""
     holders: tuple[Holder, ...] = ()
     """Who holds the GPUs that are missing, largest first."""
     detail: str = ""

@@ -104,6 +104,12 @@ def unschedulable(facts: ServiceFacts) -> Trouble | None:
     return min(found, key=lambda trouble: trouble.message) if found else None
 
 
+def pods_refused(facts: ServiceFacts) -> Trouble | None:
+    """Return why the API server takes no pod of a Deployment, or None."""
+    found = [_refused(load.create_failure) for load in facts.workloads if load.create_failure]
+    return min(found, key=lambda trouble: trouble.message) if found else None
+
+
 def _all(facts: ServiceFacts) -> list[Trouble]:
     found = [
         _of_pod(pod)
