@@ -290,8 +290,9 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "scaling.minReplicas."
         ),
         Reason.UNSCHEDULABLE: (
-            "The scheduler refuses a pod for a reason that the plan cannot see; the message carries its "
-            "words."
+            "The scheduler refuses a pod for a reason that the plan cannot see, and the message carries its "
+            "words; or the scheduler that a pod asks for has not looked at it for a minute: install or start "
+            "it."
         ),
         Reason.NOT_PLANNED: "Nothing can be placed before a plan exists; see the Planned condition.",
         Reason.NOT_OBSERVED: "The operator has not seen enough of the cluster yet to judge; wait a moment.",
@@ -311,7 +312,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
         Reason.OUT_OF_MEMORY: (
             "The engine ran out of GPU or host memory; lower engine.gpuMemoryUtilizationPercent or "
-            "maxNumSeqs, and report the case, for the prediction was wrong."
+            "maxNumSeqs, and report the case, for the prediction was wrong. A kill for host memory after "
+            "which the container runs again is told for an hour."
         ),
         Reason.IMAGE_PULL: (
             "The engine image cannot be pulled; check engine.image and engine.imagePullSecrets."

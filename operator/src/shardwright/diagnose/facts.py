@@ -5,6 +5,7 @@ condition whose status has changed.
 """
 
 from dataclasses import dataclass, field
+from math import inf
 
 from shardwright.api.problems import Problem
 from shardwright.api.status import CalibrationStatus, Condition, PlanStatus, ProposalStatus
@@ -52,6 +53,11 @@ class PodTrouble:
     last_exit: str = ""
     """Reason of lastState.terminated: OOMKilled, Error, Completed."""
     exit_code: int | None = None
+    container: str = ""
+    """Its name when it is another one than the engine, else empty."""
+    from_s: float = 0.0
+    until_s: float = inf
+    """Between which times it is worth telling, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

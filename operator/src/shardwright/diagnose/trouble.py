@@ -19,6 +19,8 @@ NODE_LOST: Final = "NodeLost"
 """Our own reason of a pod whose node is not ready; its message is the node's name."""
 NODE_GONE: Final = "NodeGone"
 """The same of a pod whose node was deleted."""
+NO_SCHEDULER: Final = "NoScheduler"
+"""Our own reason of a pod that no scheduler has looked at; its message is the scheduler's name."""
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _EXIT = frozenset(
@@ -39,6 +41,8 @@ _NO_KEY = re.compile(r"couldn't find key (\S+) in (Secret|ConfigMap) [^/\s]+/(\S
 _NO_OBJECT = re.compile(r"\b(secret|configmap) \"([^\"]+)\" not found")
 """Words of the kubelet (kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go) and of the API server."""
 _KINDS: Final = {"secret": "Secret", "configmap": "ConfigMap"}
+_NO_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
+"""Words of the API server's admission of pods (kubernetes/kubernetes, plugin/pkg/admission/priority)."""
 _SHM = re.compile(r"No space left on device|Bus error|shm", re.IGNORECASE)
 _QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (.*?)(?:, used: |$)")
 _QUOTED = re.compile(r'^\w+ "[^"]*"')
@@ -172,6 +176,12 @@ def _refused(said: str) -> Trouble:
             message=f"The ResourceQuota {quota[0]} has no room for a pod ({quota[1]}): raise it, "
             "delete what uses it up, or lower the replicas",
         )
+    if found := _NO_PRIORITY.search(grounds):
+        return Trouble(
+            reason=Reason.PODS_REFUSED,
+            message=f"The API server refuses the pods, since there is no PriorityClass {found[1]}: create "
+            "it, or change spec.pool.priorityClassName",
+        )
     words = _clip(_QUOTED.sub("", grounds).strip())
     return Trouble(
         reason=Reason.PODS_REFUSED,
@@ -181,6 +191,8 @@ def _refused(said: str) -> Trouble:
 
 
 def _of_pod(pod: PodTrouble) -> Trouble:
+    if pod.container:
+        return _beside(pod)
     if pod.reason in _IMAGE:
         return Trouble(
             reason=Reason.IMAGE_PULL,
@@ -196,10 +208,12 @@ def _of_pod(pod: PodTrouble) -> Trouble:
         )
     if pod.reason == NODE_GONE:
         return Trouble(reason=Reason.NODE_LOST, message=_gone(pod.message))
+    if pod.reason == NO_SCHEDULER:
+        return Trouble(reason=Reason.UNSCHEDULABLE, message=_no_scheduler(pod.message))
     if pod.reason == "Unschedulable":
         return Trouble(reason=Reason.UNSCHEDULABLE, message=_scheduler(pod.message))
     if pod.reason in _CONFIG:
-        return Trouble(reason=Reason.POD_CONFIG, message=_not_made(pod.message))
+        return Trouble(reason=Reason.POD_CONFIG, message=_not_made("the container", pod.message))
     if "OOMKilled" in {pod.reason, pod.last_exit}:
         return Trouble(
             reason=Reason.OUT_OF_MEMORY,
@@ -210,7 +224,44 @@ def _of_pod(pod: PodTrouble) -> Trouble:
     return _of_exit(pod)
 
 
-def _not_made(said: str) -> str:
+def _beside(pod: PodTrouble) -> Trouble:
+    """Say what is wrong with a container that is not ours."""
+    name = f"the container {pod.container} beside the engine"
+    where = f"spec.podTemplate, or where else {pod.container} is added to pods"
+    if pod.reason in _IMAGE:
+        sentence = f"The image of {name} cannot be pulled: correct it, or give its login, in {where}"
+        return Trouble(reason=Reason.IMAGE_PULL, message=sentence)
+    if pod.reason in _CONFIG:
+        return Trouble(reason=Reason.POD_CONFIG, message=_not_made(name, pod.message))
+    if "OOMKilled" in {pod.reason, pod.last_exit}:
+        sentence = (
+            f"T{name[1:]} was killed for exceeding its memory limit: raise resources.limits.memory in {where}"
+        )
+        return Trouble(reason=Reason.OUT_OF_MEMORY, message=sentence)
+    if pod.reason not in _EXIT:
+        sentence = f"T{name[1:]} reports {_clip(pod.reason)}: look at its pod with kubectl describe pod"
+        return Trouble(reason=Reason.POD_CONFIG, message=sentence)
+    return Trouble(
+        reason=Reason.CRASH_LOOP,
+        message=f"T{name[1:]} exits again and again{_how(pod)}: look at its last output with kubectl logs -c "
+        f"{pod.container} --previous, and correct {where}",
+    )
+
+
+def _no_scheduler(name: str) -> str:
+    """Say that no scheduler has looked at a pod."""
+    remedy = "install and start it, or change spec.pool.schedulerName"
+    if name == "default-scheduler":
+        remedy = "check that kube-scheduler runs"
+    return f"No scheduler takes a pod, which asks for {name}: {remedy}"
+
+
+def _how(pod: PodTrouble) -> str:
+    code = f", exit code {pod.exit_code}" if pod.exit_code is not None else ""
+    return f" ({pod.last_exit or pod.reason}{code})"
+
+
+def _not_made(what: str, said: str) -> str:
     """Say why a container cannot be made, by the name of what it lacks where the kubelet names it."""
     lacks, make = "", ""
     if found := _NO_KEY.search(said):
@@ -220,12 +271,12 @@ def _not_made(said: str) -> str:
         lacks, make = f"there is no {_KINDS[found[1]]} {found[2]}", "create it"
     if lacks:
         return (
-            f"Kubernetes cannot start the container, since {lacks}: {make}, and the pod starts by itself, or "
+            f"Kubernetes cannot start {what}, since {lacks}: {make}, and the pod starts by itself, or "
             "write another one in the field that names this one"
         )
     words = f" ({_clip(said)})" if said else ""
     return (
-        f"Kubernetes cannot start the container{words}: create the Secret, ConfigMap or key that is named, "
+        f"Kubernetes cannot start {what}{words}: create the Secret, ConfigMap or key that is named, "
         "or correct the reference"
     )
 
@@ -263,14 +314,11 @@ def _of_exit(pod: PodTrouble) -> Trouble:
             reason=Reason.POD_CONFIG,
             message=f"A pod reports {_clip(pod.reason)}: look at it with kubectl describe pod",
         )
-    how = f" ({pod.last_exit or pod.reason}" + (
-        f", exit code {pod.exit_code})" if pod.exit_code is not None else ")"
-    )
     hint = "; /dev/shm may be too small" if _SHM.search(pod.message) else ""
     return Trouble(
         reason=Reason.CRASH_LOOP,
-        message=f"The engine exits again and again{how}{hint}: look at its last output with kubectl logs "
-        "--previous",
+        message=f"The engine exits again and again{_how(pod)}{hint}: look at its last output with kubectl "
+        "logs --previous",
     )
 
 
