@@ -162,3 +162,25 @@ async def test_a_pod_with_copied_labels_is_no_replica(fake, owner, hashed):
     await asyncio.sleep(10)
     assert fake.condition("chat", "Available")[0] == "False"
     assert fake.statuses["chat"]["readySummary"] == "0/1"
+
+
+@pytest.mark.parametrize("mode", ["Auto", "External"])
+async def test_an_autoscaler_of_the_service_is_told_where_nothing_comes_of_it(fake, mode):
+    await serve(fake)
+    if mode == "External":
+        fake.put("chat", scaling={"mode": "External"}, replicas=1)
+        await asyncio.sleep(5)
+    target = {"kind": "LLMService", "name": "chat"}
+    hpa = {"metadata": {"name": "up", "namespace": "team"}, "spec": {"scaleTargetRef": target}}
+    fake.parts.store.set_autoscaler(hpa)
+    await asyncio.sleep(10)
+    if mode == "External":
+        assert fake.condition("chat", "Degraded") == ("False", "Healthy")
+        return
+    assert fake.condition("chat", "Degraded") == ("True", "ForeignAutoscaler")
+    assert "HorizontalPodAutoscaler/up" in fake.message("chat", "Degraded")
+    assert "spec.scaling.mode: External" in fake.message("chat", "Degraded")
+    assert fake.condition("chat", "Ready")[0] == "True"
+    fake.parts.store.remove_autoscaler(("team", "up"))
+    await asyncio.sleep(10)
+    assert fake.condition("chat", "Degraded") == ("False", "Healthy")

@@ -319,7 +319,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The engine image cannot be pulled; check engine.image and engine.imagePullSecrets."
         ),
         Reason.FOREIGN_AUTOSCALER: (
-            "An autoscaler is aimed at a child of this service and fights the operator; delete it, or use "
+            "An autoscaler is aimed at a child of this service and fights the operator, or at the LLMService "
+            "while scaling.mode is not External and nothing reads what it writes; delete it, or use "
             "scaling.mode External and aim it at the LLMService."
         ),
         Reason.FOREIGN_EDIT: (
@@ -370,7 +371,7 @@ CONDITION_SENTENCES: Final[Mapping[ConditionType, str]] = MappingProxyType(
         ConditionType.ACCEPTED: "The spec is usable, and everything that it names exists.",
         ConditionType.PLANNED: "An arrangement of GPUs that holds the model was found.",
         ConditionType.PLACED: "All planned replicas have a place on a node now.",
-        ConditionType.AVAILABLE: "Enough replicas answer requests now.",
+        ConditionType.AVAILABLE: "All but one of the replicas that are wanted answer now, and at least one.",
         ConditionType.READY: "Available, and the revision of this generation is fully out.",
         ConditionType.SLO_MET: "The measured latencies keep the targets; it never changes Ready.",
         ConditionType.DEGRADED: "Something is wrong with a replica; the reason is a diagnosis.",

@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from shardwright.api.llmservice import KIND
 from shardwright.api.names import workload_name
 from shardwright.api.status import Condition, PlanStatus
 from shardwright.cluster.api import Api
@@ -182,10 +183,10 @@ class Reporter:
             problems=(*proposal.problems, *(p for p in outcome.refused if p.blocking)),
             child_conflicts=tuple(outcome.conflicts),
             child_refusals=tuple(p.message for p in outcome.refused if not p.blocking),
-            foreign_autoscalers=tuple(
-                f"HorizontalPodAutoscaler/{name}"
-                for name in self.store.autoscalers_at(now.entry.key.namespace, "Deployment", names(now))
-            ),
+            foreign_autoscalers=self._autoscalers(now, "Deployment", names(now)),
+            idle_autoscalers=()
+            if resolved.scale.mode == "External"
+            else self._autoscalers(now, KIND, {now.entry.key.name}),
             foreign_edits=tuple(
                 ForeignEdit(child=f"{child.kind}/{child.name}", field=at, manager=manager)
                 for child in self.store.children_of(now.entry.key).values()
@@ -207,6 +208,10 @@ class Reporter:
             workloads=self._workloads(now, work),
             metrics=self.engine_metrics(now.entry, now.target),
         )
+
+    def _autoscalers(self, now: Situation, kind: str, of: set[str]) -> tuple[str, ...]:
+        found = self.store.autoscalers_at(now.entry.key.namespace, kind, of)
+        return tuple(f"HorizontalPodAutoscaler/{name}" for name in found)
 
     def _waiting(self, now: Situation) -> WaitingFacts | None:
         """Give what waits; it is worked out once for what it depends on."""

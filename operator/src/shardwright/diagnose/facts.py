@@ -156,6 +156,8 @@ class ServiceFacts:
     """What the API server refuses to store of what nothing that serves rests on, in sentences."""
     foreign_autoscalers: tuple[str, ...] = ()
     """HorizontalPodAutoscalers (or the like) aimed at a child of ours, as `Kind/name`."""
+    idle_autoscalers: tuple[str, ...] = ()
+    """The same aimed at the LLMService, while scaling is not External and their word counts for nothing."""
     foreign_edits: tuple[ForeignEdit, ...] = ()
     """What others added to children of ours."""
 

@@ -135,6 +135,13 @@ def _all(facts: ServiceFacts) -> list[Trouble]:
             "other: delete it, or set scaling.mode External and aim it at the LLMService"
         )
         found.append(Trouble(reason=Reason.FOREIGN_AUTOSCALER, message=sentence))
+    if facts.idle_autoscalers:
+        names = ", ".join(sorted(facts.idle_autoscalers))
+        sentence = (
+            f"{names} scales the LLMService, and nothing comes of it, since scaling.mode is not External: "
+            "write spec.scaling.mode: External, or delete it"
+        )
+        found.append(Trouble(reason=Reason.FOREIGN_AUTOSCALER, message=sentence))
     if facts.child_refusals:
         sentence = f"It serves without it, but {'; '.join(sorted(facts.child_refusals))}"
         found.append(Trouble(reason=Reason.CHILD_REFUSED, message=sentence))
