@@ -215,8 +215,8 @@ class Fake:
         """Delete a child. The watch tells its last state and then its end, however long answers take."""
         self.server.delete(key)
 
-    def node(self, name: str, gpus: int = 4, ready: str = "True") -> None:
-        node = nodes.gpu_node(name, "NVIDIA-RTX-A6000", gpus=gpus)
+    def node(self, name: str, gpus: int = 4, ready: str = "True", product: str = "NVIDIA-RTX-A6000") -> None:
+        node = nodes.gpu_node(name, product, gpus=gpus)
         node["metadata"]["resourceVersion"] = str(next(self.versions))
         node["spec"].pop("taints", None)
         node["status"]["conditions"] = [{"type": "Ready", "status": ready}]

@@ -22,6 +22,7 @@ from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Outcome
 from shardwright.controller.awaiting import recalculated_facts, waiting_facts
+from shardwright.controller.elsewhere import room_elsewhere
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.budget import cut_by_budget
@@ -282,6 +283,9 @@ class Reporter:
             detail = ledger.obstacle(
                 self.planning.claim_of(now.entry, now.service, now.proposal, now.desired)
             )
+        plan = self._plan(now) if short and not now.barred and not now.proposal.held else None
+        pool = self.planning.pool(now.service.spec.pool)
+        elsewhere = plan and room_elsewhere(plan, core.pod_resources, pool, self.planning.ledger.free)
         return PlacementFacts(
             wanted=now.desired,
             granted=min(allocation.granted, now.desired),
@@ -289,6 +293,7 @@ class Reporter:
             given_up=short and now.barred,
             holders=holders,
             detail=detail,
+            elsewhere=elsewhere or (),
             cut=cut_by_budget(
                 now.service.spec,
                 now.resolved,

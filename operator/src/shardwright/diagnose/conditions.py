@@ -224,7 +224,7 @@ def _no_room(place: PlacementFacts) -> str:
         return (
             f"{missing} of {place.wanted} replicas have no node: {NO_NODE}. They are placed as soon as one "
             "is back or added; the plan stays until the spec changes, so change it to have the GPUs planned "
-            "that are there now"
+            f"that are there now{_elsewhere(place)}"
         )
     many = place.gpus_per_replica > 1
     size = f"{place.gpus_per_replica} GPUs on one node" if many else "GPU"
@@ -235,7 +235,21 @@ def _no_room(place: PlacementFacts) -> str:
         message += f"; held by {shown}{more}"
     if place.detail:
         message += f". {place.detail[:1].upper()}{place.detail[1:]}"
-    return f"{message}. It is placed as soon as GPUs are freed or nodes are added"
+    return (
+        f"{message}. It is placed as soon as GPUs of the plan's kind are freed or nodes of that kind are "
+        f"added{_elsewhere(place)}"
+    )
+
+
+def _elsewhere(place: PlacementFacts) -> str:
+    """Say on which other products the service could run now; empty when there is none."""
+    if not place.elsewhere:
+        return ""
+    names = ", ".join(place.elsewhere[:MAX_HOLDERS])
+    return (
+        f". The plan stays with its product whatever is free; there is room now on {names}: to have the "
+        f"service planned there, write spec.pool.gpuProducts: [{names}]"
+    )
 
 
 def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Verdict:

@@ -37,6 +37,8 @@ class PlacementFacts:
     """Who holds the GPUs that are missing, largest first."""
     detail: str = ""
     """One sentence of the placement, such as which GPUs are stranded. No live figures that flicker."""
+    elsewhere: tuple[str, ...] = ()
+    """Other GPU products of the pool that have room now, and on which the service could be planned."""
     cut: BudgetCut | None = None
     """What pool.maxGPUs takes from the replicas that are asked for."""
 
