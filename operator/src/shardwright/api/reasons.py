@@ -191,15 +191,16 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "message names."
         ),
         Reason.POD_TEMPLATE_REFUSED: (
-            "podTemplate sets what the plan owns; remove it and use the field that the message names."
+            "podTemplate sets what the plan owns, or says what no pod can have; remove it, and use the field "
+            "that the message names."
         ),
         Reason.CACHE_NOT_SHAREABLE: (
             "The cache claim can be mounted on one node only, but more are used; use a ReadWriteMany claim, "
             "or cache.type Ephemeral."
         ),
         Reason.QUOTA_EXCEEDED: (
-            "A ResourceQuota of the namespace leaves no room for what the service needs; raise the one that "
-            "the message names, or delete what uses it up."
+            "A ResourceQuota of the namespace leaves no room for what the service needs, and no GPUs are "
+            "held for it meanwhile; raise the one that the message names, or delete what uses it up."
         ),
         Reason.WRITE_FORBIDDEN: (
             "The API server forbids what the operator has to write: a right is missing, or an admission "
@@ -283,7 +284,8 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.PLACED: "All planned replicas have a place; nothing to do.",
         Reason.NO_ROOM: (
             "The plan fits in principle, but no GPUs are free now; the message names who holds them: free "
-            "some, add a node, or raise this service's priority."
+            "some, add a node of the plan's product, raise this service's priority, or write the "
+            "pool.gpuProducts that the message names."
         ),
         Reason.PARTIALLY_PLACED: (
             "Some replicas have a place and the others wait for free GPUs; free some, add a node, or lower "
