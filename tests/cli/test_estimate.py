@@ -150,6 +150,7 @@ def test_batch_answers_each_line_and_the_exit_code_tells(capsys, tmp_path):
     answers = [json.loads(line) for line in out.splitlines()]
     assert code == 2
     assert len(answers) == 6
+    assert [found.pop("line") for found in answers] == [1, 2, 3, 4, 6, 7], "line 5 is empty"
     assert answers[0].pop("id") == 1
     assert answers[0] == answers[1] == answers[2]
     assert set(answers[0]) >= KEYS

@@ -236,7 +236,7 @@ def test_a_batch_takes_loads_from_lines_and_from_the_command_line(capsys, tmp_pa
     code, found = batch(capsys, tmp_path, lines, *LOAD)
     assert code == 2
     assert [one.get("id") for one in found] == ["common", *[None] * 6, "last"]
-    assert found[0] | {"id": 0} == found[7] | {"id": 0}
+    assert found[0] | {"id": 0, "line": 0} == found[7] | {"id": 0, "line": 0}
     assert found[0]["running"] == 16
     assert found[1]["requestsPerSecond"] == pytest.approx(2)
     assert ["error" in one for one in found] == [False, False, True, True, True, True, False, False]

@@ -175,6 +175,9 @@ def test_what_the_operator_refuses_is_refused_here_and_what_it_ignores_is_told(f
     err = capsys.readouterr().err
     assert "spec.engine.args[0]" in err
     assert "spec.podTemplate.spec.nodeName" in err
+    typo = LARGE + "  podTemplate: {spec: {hostNetworkk: true}}\n"
+    assert main(files(typo, nodes=[node("n1")])) == 2
+    assert "hostNetwork, if that is meant" in capsys.readouterr().err
     ignored = LARGE + "  disaggregation: {mode: Auto}\n  engine: {args: [--enable-lora]}\n"
     assert main(files(ignored, nodes=[node("n1")])) == 0
     err = capsys.readouterr().err

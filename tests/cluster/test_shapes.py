@@ -27,10 +27,18 @@ EVERYTHING = {
         "namespace": "n",
         "resourceVersion": "7",
         "deletionTimestamp": "2026-01-01T00:00:00Z",
-        "labels": {"shardwright.dev/service": "chat", "shardwright.dev/serving": "true"},
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {
+            "shardwright.dev/service": "chat",
+            "shardwright.dev/serving": "true",
+            "shardwright.dev/revision": "ab",
+            "pod-template-hash": "5f",
+        },
+        "ownerReferences": [{"kind": "ReplicaSet", "name": "chat-ab-5f", "controller": True}],
     },
     "spec": {
         "nodeName": "",
+        "schedulerName": "volcano",
         "initContainers": [
             {"restartPolicy": "Always", "resources": RESOURCES},
             {"resources": {"requests": {"cpu": "9"}}},
@@ -49,9 +57,17 @@ EVERYTHING = {
         "initContainerStatuses": [{"restartCount": 1, "state": {"terminated": {"reason": "Completed"}}}],
         "containerStatuses": [
             {
+                "name": "proxy",
                 "restartCount": 3,
                 "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-                "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137, "message": "end"}},
+                "lastState": {
+                    "terminated": {
+                        "reason": "OOMKilled",
+                        "exitCode": 137,
+                        "message": "end",
+                        "finishedAt": "2026-01-01T00:00:00Z",
+                    }
+                },
             }
         ],
     },
@@ -66,7 +82,10 @@ def page(kind, *objects):
     return shapes.page(kind, json.dumps({"metadata": {"resourceVersion": "1"}, "items": objects}).encode())
 
 
-@pytest.mark.parametrize("pod", [EVERYTHING, *PODS])
+UNSCHEDULED = EVERYTHING | {"status": {"phase": "Pending"}}
+
+
+@pytest.mark.parametrize("pod", [EVERYTHING, UNSCHEDULED, *PODS])
 def test_a_pod_reads_the_same_whole_or_decoded_in_part(pod):
     for seen in (event(POD, pod), page(POD, pod)["items"][0]):
         assert "managedFields" not in seen["metadata"]

@@ -273,7 +273,8 @@ class Fake:
                     "metadata": {
                         "name": f"{name}-{index}",
                         "namespace": namespace,
-                        "labels": template["metadata"]["labels"],
+                        "labels": template["metadata"]["labels"] | {"pod-template-hash": "5f"},
+                        "ownerReferences": [{"kind": "ReplicaSet", "name": f"{name}-5f", "controller": True}],
                     },
                     "spec": template["spec"] | {"nodeName": node},
                     "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},

@@ -2,12 +2,13 @@
 
 import asyncio
 import copy
+import json
 
 import pytest
 
 from controller.test_lost_answers import content
 from controller.test_ownership import KINDS, serve
-from shardwright.cluster.errors import Forbidden, Gone, Invalid, Transient
+from shardwright.cluster.errors import Conflict, Forbidden, Gone, Invalid, Transient, error_of
 from shardwright.controller.refusals import BROKEN_S, FORBIDDEN_S, INVALID_S, SURE_S
 from shardwright.render.request import Capabilities
 
@@ -17,7 +18,12 @@ REFUSALS = {
     "forbidden": Forbidden("denied by policy", status=403),
     "webhook": Transient('Internal error occurred: failed calling webhook "a": no route', status=500),
 }
-SURE = {"invalid": 0.0, "forbidden": SURE_S, "webhook": BROKEN_S}
+UNTYPED = "failed to create typed patch object (team/chat-1; apps/v1, Kind=Deployment): "
+TYPO = '.spec.template.spec.containers[name="engine"].livenesProbe: field not declared in schema'
+REFUSALS["untyped"] = error_of(
+    500, json.dumps({"message": UNTYPED + TYPO}).encode(), {}, "PATCH deployments/chat"
+)
+SURE = {"untyped": 0.0, "invalid": 0.0, "forbidden": SURE_S, "webhook": BROKEN_S}
 HARMLESS = "PodDisruptionBudget"
 
 
@@ -48,21 +54,21 @@ async def test_a_refused_child_keeps_no_other_from_being_repaired(fake, kind, er
     await asyncio.sleep(1)
     left = {key for key, said in content(fake).items() if said != wanted[key]}
     assert {(k, n) for k, _, n in left} == {(kind, name) for name in names}
-    of_template = error == "invalid" and kind == "Deployment"
+    invalid = isinstance(REFUSALS[error], Invalid)
+    of_template = invalid and kind == "Deployment"
     reason = "PodTemplateRefused" if of_template else "WriteForbidden"
     told = {"Degraded": ("True", "ChildRefused"), "Accepted": ("False", reason)}[where]
     assert fake.condition("chat", where) == told
     assert f"{kind}/{min(names)}" in fake.message("chat", where)
-    assert ("spec.podTemplate" in fake.message("chat", where)) == (
-        error == "invalid" and kind == "Deployment"
-    )
+    assert ("spec.podTemplate" in fake.message("chat", where)) == of_template
+    assert ("livenesProbe: field not declared" in fake.message("chat", where)) == (error == "untyped")
     assert (fake.condition("chat", "Ready")[0] == "True") == (kind == HARMLESS)
     assert fake.condition("chat", "Available")[0] == "True"
     offered, statuses = tries(fake, f"apply {kind}/"), fake.log.count("status chat")
     await asyncio.sleep(5)
     assert tries(fake, f"apply {kind}/") == offered, "not at every event, nor again at once"
     fake.fail.clear()
-    await asyncio.sleep(INVALID_S if error == "invalid" else FORBIDDEN_S)
+    await asyncio.sleep(INVALID_S if invalid else FORBIDDEN_S)
     assert content(fake) == wanted
     assert fake.condition("chat", "Ready")[0] == "True"
     assert fake.log.count("status chat") == statuses + 1
@@ -154,3 +160,46 @@ async def test_a_right_that_stays_missing_is_told_within_seconds(fake):
     fake.put("chat")
     await asyncio.sleep(2 * SURE_S)
     assert fake.condition("chat", "Accepted") == ("False", "WriteForbidden")
+
+
+FAULTS = {
+    "any": Transient("PATCH: 500: Internal error occurred", status=500),
+    "login": Forbidden("Unauthorized", status=401),
+    "silent": Transient("no answer"),
+    "conflict": Conflict("the object has been modified", status=409),
+    "invalid": REFUSALS["invalid"],
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_child_that_cannot_be_written_keeps_nothing_from_being_told(fake, kind, fault):
+    """Whatever is in the way of writing, the status says what is seen of pods and nodes."""
+    await serve(fake)
+    fake.fail[f"apply {kind}/"] = FAULTS[fault]
+    break_all(fake)
+    fake.node("n1", gpus=8, ready="Unknown")
+    for _ in range(60):
+        await asyncio.sleep(1)
+        if fake.condition("chat", "Available")[0] == "False":
+            break
+    assert fake.condition("chat", "Available") == ("False", "NodeLost")
+    assert fake.statuses["chat"]["readyReplicas"] == 0
+    fake.node("n1", gpus=8)
+    fake.fail.clear()
+    await asyncio.sleep(INVALID_S + 30)
+    assert fake.condition("chat", "Ready")[0] == "True"
+
+
+async def test_what_is_known_of_other_children_is_told_while_one_cannot_be_written(fake):
+    await serve(fake)
+    fake.fail["apply Deployment/"] = REFUSALS["invalid"]
+    break_all(fake)
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted") == ("False", "PodTemplateRefused")
+    fake.fail["apply Service/"] = FAULTS["any"]
+    fake.edit("Service", "chat", {"metadata": {"labels": {"app.kubernetes.io/name": "yy"}}})
+    told = fake.log.count("status chat")
+    await asyncio.sleep(60)
+    assert fake.condition("chat", "Accepted") == ("False", "PodTemplateRefused")
+    assert fake.log.count("status chat") == told

@@ -72,3 +72,14 @@ def test_an_image_that_cannot_be_pulled_names_what_the_secret_must_be(reason):
     said = told(reason, "failed to pull: 401 Unauthorized")[1]
     assert "spec.engine.imagePullSecrets" in said
     assert "kubernetes.io/dockerconfigjson" in said
+
+
+def test_a_missing_priority_class_is_told_with_the_field_that_names_it():
+    """In the words of kubernetes/kubernetes, plugin/pkg/admission/priority/admission.go."""
+    said = 'pods "chat-1-5f-" is forbidden: no PriorityClass with name gold was found'
+    found = conditions(facts(workloads=(load(0, create_failure=said),)))
+    [degraded] = [condition for condition in found if condition.type == "Degraded"]
+    assert degraded.reason == "PodsRefused"
+    assert "no PriorityClass gold" in degraded.message
+    assert "spec.pool.priorityClassName" in degraded.message
+    assert "podTemplate" not in degraded.message

@@ -429,3 +429,5 @@ def test_a_model_that_cannot_be_predicted_is_said_to_be_so():
     decision = decide("google/gemma-4-31B-it", shapes((H100, 8)))
     assert isinstance(decision, NoPlan)
     assert decision.reason is Reason.MEMORY_UNKNOWN
+    assert decision.message.count("its memory") == 1, "what is the same of all is said once"
+    assert "model.variants" in decision.message

@@ -54,6 +54,10 @@ def pod(
 ):
     """A pod with one container that asks for GPUs."""
     labels = {"shardwright.dev/service": owner, "shardwright.dev/revision": revision} if owner else {}
+    if owner:  # as the pods of a Deployment are
+        labels["pod-template-hash"] = "5f"
+        controller = {"kind": "ReplicaSet", "name": f"{owner}-{revision}-5f", "controller": True}
+        metadata["ownerReferences"] = [controller]
     return {
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "labels": labels, **metadata},

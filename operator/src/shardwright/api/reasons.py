@@ -204,15 +204,16 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "message names."
         ),
         Reason.POD_TEMPLATE_REFUSED: (
-            "podTemplate sets what the plan owns; remove it and use the field that the message names."
+            "podTemplate sets what the plan owns, or says what no pod can have; remove it, and use the field "
+            "that the message names."
         ),
         Reason.CACHE_NOT_SHAREABLE: (
             "The cache claim can be mounted on one node only, but more are used; use a ReadWriteMany claim, "
             "or cache.type Ephemeral."
         ),
         Reason.QUOTA_EXCEEDED: (
-            "A ResourceQuota of the namespace leaves no room for what the service needs; raise the one that "
-            "the message names, or delete what uses it up."
+            "A ResourceQuota of the namespace leaves no room for what the service needs, and no GPUs are "
+            "held for it meanwhile; raise the one that the message names, or delete what uses it up."
         ),
         Reason.WRITE_FORBIDDEN: (
             "The API server forbids what the operator has to write: a right is missing, or an admission "
@@ -296,15 +297,17 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.PLACED: "All planned replicas have a place; nothing to do.",
         Reason.NO_ROOM: (
             "The plan fits in principle, but no GPUs are free now; the message names who holds them: free "
-            "some, add a node, or raise this service's priority."
+            "some, add a node of the plan's product, raise this service's priority, or write the "
+            "pool.gpuProducts that the message names."
         ),
         Reason.PARTIALLY_PLACED: (
             "Some replicas have a place and the others wait for free GPUs; free some, add a node, or lower "
             "scaling.minReplicas."
         ),
         Reason.UNSCHEDULABLE: (
-            "The scheduler refuses a pod for a reason that the plan cannot see; the message carries its "
-            "words."
+            "The scheduler refuses a pod for a reason that the plan cannot see, and the message carries its "
+            "words; or the scheduler that a pod asks for has not looked at it for a minute: install or start "
+            "it."
         ),
         Reason.NOT_PLANNED: "Nothing can be placed before a plan exists; see the Planned condition.",
         Reason.NOT_OBSERVED: "The operator has not seen enough of the cluster yet to judge; wait a moment.",
@@ -339,13 +342,15 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
         Reason.OUT_OF_MEMORY: (
             "The engine ran out of GPU or host memory; lower engine.gpuMemoryUtilizationPercent or "
-            "maxNumSeqs, and report the case, for the prediction was wrong."
+            "maxNumSeqs, and report the case, for the prediction was wrong. A kill for host memory after "
+            "which the container runs again is told for an hour."
         ),
         Reason.IMAGE_PULL: (
             "The engine image cannot be pulled; check engine.image and engine.imagePullSecrets."
         ),
         Reason.FOREIGN_AUTOSCALER: (
-            "An autoscaler is aimed at a child of this service and fights the operator; delete it, or use "
+            "An autoscaler is aimed at a child of this service and fights the operator, or at the LLMService "
+            "while scaling.mode is not External and nothing reads what it writes; delete it, or use "
             "scaling.mode External and aim it at the LLMService."
         ),
         Reason.FOREIGN_EDIT: (
@@ -422,7 +427,7 @@ CONDITION_SENTENCES: Final[Mapping[ConditionType, str]] = MappingProxyType(
         ConditionType.ACCEPTED: "The spec is usable, and everything that it names exists.",
         ConditionType.PLANNED: "An arrangement of GPUs that holds the model was found.",
         ConditionType.PLACED: "All planned replicas have a place on a node now.",
-        ConditionType.AVAILABLE: "Enough replicas answer requests now.",
+        ConditionType.AVAILABLE: "All but one of the replicas that are wanted answer now, and at least one.",
         ConditionType.READY: "Available, and the revision of this generation is fully out.",
         ConditionType.SLO_MET: "The measured latencies keep the targets; it never changes Ready.",
         ConditionType.DEGRADED: "Something is wrong with a replica; the reason is a diagnosis.",

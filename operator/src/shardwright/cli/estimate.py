@@ -135,9 +135,11 @@ def _batch(path: str, common: Mapping[str, object], other: SecondOpinion | None)
 def _answers(
     lines: Iterable[str], common: Mapping[str, object], other: SecondOpinion | None
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    for line in lines:
+    """Answer the lines that say something, each with its number, since an empty one has no answer."""
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield _answer(line, common, other)
+            code, answer = _answer(line, common, other)
+            yield code, {**answer, "line": number}
 
 
 def _answer(

@@ -4,6 +4,7 @@ Decides the class of an error from its status code. Never retries: the work queu
 from the API server's Status object and never hold a request body, which could carry a secret.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +14,11 @@ NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 """Cause of the 403 for an object in a namespace that is being deleted (k8s.io/api/core/v1)."""
 RETRYABLE: Final = frozenset({408, 429, 500, 502, 503, 504})
 _LONGEST_RETRY_AFTER_S: Final = 60.0
+_UNTYPED: Final = re.compile(
+    r"failed to (?:create typed patch|convert new) object \(.*?\)(?: to proper version)?: "
+)
+"""How a 500 begins that says of an applied object that it is none of its kind: a field that the kind does not
+have, or a value of another type (k8s.io/apimachinery, util/managedfields/internal/structuredmerge.go)."""
 
 
 class ClusterError(Exception):
@@ -41,7 +47,10 @@ class ClusterError(Exception):
 
 
 class Invalid(ClusterError):  # noqa: N818 -- named for what to do, not for how it is raised
-    """The API server refuses the object (400, 413, 415, 422): the same request will fail again."""
+    """The API server refuses the object: the same request will fail again.
+
+    That is 400, 413, 415, 422, and 500 for a field or a type that the object's kind does not have.
+    """
 
 
 class Transient(ClusterError):  # noqa: N818
@@ -69,7 +78,10 @@ def error_of(status: int, body: bytes, headers: Mapping[str, str], what: str) ->
     text = f"{what}: {status} {reason}: {message}" if message else f"{what}: {status} {reason}".rstrip()
     ending = any(cause.get("reason") == NAMESPACE_TERMINATING for cause in causes)
     kind: type[ClusterError] = Invalid
-    if status in RETRYABLE or status >= 500:
+    untyped = _UNTYPED.match(message) if status == 500 else None
+    if untyped is not None:
+        message = message[untyped.end() :].lstrip(".")
+    elif status in RETRYABLE or status >= 500:
         kind = Transient
     elif status == 409:
         # A 409 from a namespace that is going away, or from an object being created at the same time, is no

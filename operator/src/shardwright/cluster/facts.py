@@ -6,6 +6,7 @@ of our ControllerRevisions, as JSON: re-reading them would cost one request for 
 
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from sys import intern
 from typing import Final, NamedTuple
 
@@ -14,18 +15,25 @@ from pydantic import ValidationError
 
 from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
-from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
+from shardwright.api.names import ENGINE_CONTAINER, LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.problems import Problem
 from shardwright.api.status import CalibrationStatus, Condition, RolloutStatus, ScalingStatus
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
 from shardwright.cluster.drift import additions, digest, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
+from shardwright.diagnose.trouble import NO_SCHEDULER
 from shardwright.render.approval import led_to
 from shardwright.render.failed_start import FailedStart, read_annotation
 
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
 _LONGEST_TROUBLE: Final = 1024
+OOM_TOLD_S: Final = 3600.0
+"""How long it is told that a container which runs again was killed for its memory: our choice. What happens
+again within that time is worth a look, and an old kill says nothing of an engine that has served since."""
+NO_SCHEDULER_S: Final = 60.0
+"""How long a pod may be without a word of any scheduler, which takes a second where there is one."""
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 ChildKey = tuple[str, str, str]
 """(kind, namespace, name)."""
@@ -321,25 +329,45 @@ def _said(waiting: JsonObject, ended: JsonObject, last: JsonObject) -> str:
     return next((message for message in found if message), "")
 
 
+def _container_trouble(container: JsonObject) -> PodTrouble | None:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    ended = (container.get("state") or {}).get("terminated") or {}
+    last = (container.get("lastState") or {}).get("terminated") or {}
+    reason = waiting.get("reason") or ended.get("reason") or ""
+    past = reason in _QUIET
+    if past and last.get("reason") != "OOMKilled":
+        return None
+    name = container.get("name", ENGINE_CONTAINER)
+    finished = last.get("finishedAt")
+    return PodTrouble(
+        reason=reason or last.get("reason", ""),
+        message=_said(waiting, ended, last)[-_LONGEST_TROUBLE:],
+        last_exit=last.get("reason") or ended.get("reason") or "",
+        exit_code=last.get("exitCode", ended.get("exitCode")),
+        container="" if name == ENGINE_CONTAINER else name,
+        until_s=seconds(finished) + OOM_TOLD_S if past and finished else inf,
+    )
+
+
 def pod_trouble(pod: JsonObject) -> PodTrouble | None:
-    """Read what is wrong with one of our pods: the worst container state, or why it is not scheduled."""
-    status = pod.get("status") or {}
+    """Read what is wrong with one of our pods: the worst container state, or why it is not scheduled.
+
+    What lasts comes before what is over, and the engine before other containers.
+    """
+    status, spec = pod.get("status") or {}, pod.get("spec") or {}
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    for container in containers:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        ended = (container.get("state") or {}).get("terminated") or {}
-        last = (container.get("lastState") or {}).get("terminated") or {}
-        reason = waiting.get("reason") or ended.get("reason") or ""
-        if reason in _QUIET and last.get("reason") != "OOMKilled":
-            continue
-        return PodTrouble(
-            reason=reason or last.get("reason", ""),
-            message=_said(waiting, ended, last)[-_LONGEST_TROUBLE:],
-            last_exit=last.get("reason") or ended.get("reason") or "",
-            exit_code=last.get("exitCode", ended.get("exitCode")),
-        )
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+    found = [trouble for trouble in map(_container_trouble, containers) if trouble is not None]
+    if found:
+        return min(found, key=lambda trouble: (trouble.until_s != inf, trouble.container != ""))
+    scheduled = [c for c in status.get("conditions") or () if c.get("type") == "PodScheduled"]
+    for condition in scheduled:
+        if condition.get("status") == "False":
             message = (condition.get("message") or "")[:_LONGEST_TROUBLE]
             return PodTrouble(reason=condition.get("reason") or "", message=message)
-    return None
+    if scheduled or spec.get("nodeName"):
+        return None
+    created = pod.get("metadata", {}).get("creationTimestamp")
+    if not created:
+        return None
+    name = spec.get("schedulerName") or _DEFAULT_SCHEDULER
+    return PodTrouble(reason=NO_SCHEDULER, message=name, from_s=seconds(created) + NO_SCHEDULER_S)

@@ -49,8 +49,10 @@ class _PodMetadata(TypedDict, total=False):
     name: str
     namespace: str
     resourceVersion: str
+    creationTimestamp: str
     deletionTimestamp: str
     labels: dict[str, str]
+    ownerReferences: list[_Owner]
 
 
 class _Condition(TypedDict, total=False):
@@ -72,6 +74,7 @@ class _Container(TypedDict, total=False):
 
 class _PodSpec(TypedDict, total=False):
     nodeName: str
+    schedulerName: str
     containers: list[_Container]
     initContainers: list[_Container]
     resources: _Resources
@@ -79,6 +82,7 @@ class _PodSpec(TypedDict, total=False):
 
 
 class _ContainerStatus(TypedDict, total=False):
+    name: str
     restartCount: int
     state: dict[str, Any]
     lastState: dict[str, Any]

@@ -199,7 +199,9 @@ class Store:
             self.troubles.pop(key, None)
         else:
             self.troubles[key] = trouble
-        return (before and before.reason) != (trouble and trouble.reason)
+        return (before and (before.reason, before.container)) != (
+            trouble and (trouble.reason, trouble.container)
+        )
 
     def remove_pod(self, key: Key) -> None:
         """Forget a pod."""

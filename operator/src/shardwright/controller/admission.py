@@ -232,11 +232,13 @@ class Admission:
             self.claim(entry, service, proposal)
 
     def claim(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> None:
-        """Submit the claim of a service's target."""
+        """Submit the claim of a service's target, for as many pods as can be made."""
         if proposal.core is None:
             return
         children = self.store.children_of(entry.key).values()
         replicas = wanted_replicas(entry, service, proposal, children, self.planning.scaled)
+        most = self.planning.most_pods(entry, proposal.target)
+        replicas = replicas if most is None else min(replicas, most)
         whole = needs_a_whole_set(service, proposal.target, children, entry.uid)
         claim = self.planning.claim_of(entry, service, proposal, replicas, all_or_none=whole)
         self.planning.ledger.submit(claim)

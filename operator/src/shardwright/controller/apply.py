@@ -82,6 +82,9 @@ class Applier:
     By uid of the service.
     """
 
+    _conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By uid of the service: the conflicts of its last outcome."""
+
     def __post_init__(self) -> None:
         self.refusals = Refusals(self.clock)
 
@@ -89,6 +92,7 @@ class Applier:
         """Forget a service that is gone."""
         self.refusals.forget(uid)
         self._unanswered.pop(uid, None)
+        self._conflicts.pop(uid, None)
 
     def differs(self, child: ChildKey, digest: bytes) -> bool:
         """Whether a child is missing or says something else."""
@@ -100,13 +104,38 @@ class Applier:
     async def apply(
         self, entry: ServiceEntry, desired: Iterable[Desired], remove: Iterable[ChildFacts] = ()
     ) -> Outcome:
-        """Apply what differs, in order, then remove. Raises ClusterError.
+        """Apply what differs, in order, then remove.
 
-        What cannot be written keeps only a new workload from being written, which would rest on it.
+        What cannot be written keeps only a new workload from being written, which would rest on it. An error
+        that says nothing of one child ends it, to be raised when what is seen has been reported.
         """
         outcome = Outcome()
         wanted = list(desired)
         self.refusals.keep(entry.uid, {child.key for child in wanted})
+        left = iter(wanted)
+        try:
+            await self._apply(entry, left, remove, outcome)
+        except ClusterError as error:
+            outcome.retry = error
+            self._recall(entry, left, outcome)
+        self._conflicts.pop(entry.uid, None)
+        if outcome.conflicts:
+            self._conflicts[entry.uid] = tuple(outcome.conflicts)
+        return outcome
+
+    def _recall(self, entry: ServiceEntry, left: Iterable[Desired], outcome: Outcome) -> None:
+        """Tell of the children that were not looked at what was known of them."""
+        for child in left:
+            live = self.store.children.get(child.key)
+            refusal = self.refusals.standing(entry.uid, child.key, child.digest, live)
+            if refusal is not None:
+                outcome.refused.append(refusal.problem)
+            elif f"{child.key[0]}/{child.key[2]}" in self._conflicts.get(entry.uid, ()):
+                outcome.conflicts.append(f"{child.key[0]}/{child.key[2]}")
+
+    async def _apply(
+        self, entry: ServiceEntry, wanted: Iterable[Desired], remove: Iterable[ChildFacts], outcome: Outcome
+    ) -> None:
         for child in wanted:
             if not self.differs(child.key, child.digest):
                 self.refusals.drop(entry.uid, child.key)
@@ -115,7 +144,6 @@ class Applier:
                 await self._offer(entry, child, outcome)
         for gone in remove:
             await self._remove(gone, outcome)
-        return outcome
 
     async def _offer(self, entry: ServiceEntry, child: Desired, outcome: Outcome) -> None:
         """Write a child, unless it was refused and nothing has changed since."""

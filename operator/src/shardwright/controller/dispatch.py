@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardwright.api.llmservice import ServiceKey
+from shardwright.api.llmservice import KIND, ServiceKey
 from shardwright.cluster.facts import AutoscalerFacts, ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.planning import Planning
@@ -161,7 +161,13 @@ class Dispatch:
     def autoscaler_changed(self, before: AutoscalerFacts | None, after: AutoscalerFacts | None) -> None:
         """See Listener."""
         for facts in (before, after):
-            if facts is None or facts.target_kind != "Deployment":
+            if facts is None:
+                continue
+            if facts.target_kind == KIND:
+                service = ServiceKey((facts.namespace, facts.target_name))
+                if service in self.store.services:
+                    self.queue.add(service)
+            if facts.target_kind != "Deployment":
                 continue
             child = self.store.children.get(("Deployment", facts.namespace, facts.target_name))
             if child is not None:

@@ -21,6 +21,7 @@ from shardwright.catalog.types import GPUProduct
 from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
+from shardwright.controller.barred import Barred
 from shardwright.planner.choice import plan as choose
 from shardwright.planner.corrections import of_models
 from shardwright.planner.load import replicas_of
@@ -127,6 +128,7 @@ class Planning:
         self.ledger = ledger
         self._products = products
         self.proposals: dict[ServiceKey, Proposal] = {}
+        self.barred = Barred()
         self.plans = 0
         self._pools: dict[tuple[object, ...], Pool] = {}
         self._eligible: dict[tuple[object, ...], tuple[str, ...]] = {}
@@ -156,6 +158,7 @@ class Planning:
 
     def forget(self, uid: str) -> None:
         """Forget the plans of a service that is gone."""
+        self.barred.forget(uid)
         for known in [k for k in self._cores if k[0] == uid]:
             del self._cores[known]
         if len(self._recorded) >= _SHARED:
@@ -340,6 +343,11 @@ class Planning:
             minimum=replicas if all_or_none else 1,
             spread=bool(service.spec.availability and service.spec.availability.survive_node_loss),
         )
+
+    def most_pods(self, entry: ServiceEntry, target: str) -> int | None:
+        """Return how many pods of a target there can be; None while nothing keeps them from being made."""
+        key = entry.key
+        return self.barred.most_pods(entry, target, self._store.children_of(key), self._store.pods_of(key))
 
     def allocation(self, key: ServiceKey, revision: str) -> Allocation:
         """Return what a revision has."""

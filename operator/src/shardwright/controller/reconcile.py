@@ -11,11 +11,12 @@ from math import inf
 from typing import Final
 
 from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.names import workload_name
 from shardwright.api.reasons import Reason
 from shardwright.cluster.facts import ChildKey, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.admission import Admission
-from shardwright.controller.apply import Applier, Desired
+from shardwright.controller.apply import Applier, Desired, Outcome
 from shardwright.controller.canaries import LOOK_S, Canaries, CanaryNow
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.planning import Planning, Proposal
@@ -110,12 +111,17 @@ class Reconciler:
         live = self.store.services.get(entry.key)
         if live is None or live.deleting or (live.uid, live.generation) != (entry.uid, entry.generation):
             return _later()
+        self._bar(live, service, work, desired, outcome)
+        if outcome.written and work.target is not None and work.target.replicas < now.desired:
+            self.dispatch.queue.add(entry.key)  # it was taken, so that room may be made for it
         after = observe(self.store, self.planning, live, service, proposal)
         if work.target is not None and work.target.failed is not None:
             self._give_up(after)
             return _later(REPORT_S)
         self._wait_for_room(after)
         if self._report_later(entry.uid, written=outcome.written > 0):
+            if outcome.retry is not None:
+                raise outcome.retry
             return _later(REPORT_S)
         wait = await self.reporter.report(after, work, outcome)
         if outcome.conflicts or any(problem.blocking for problem in proposal.problems):
@@ -152,8 +158,11 @@ class Reconciler:
     ) -> tuple[Situation, Work, float]:
         """Claim what is wanted now, and decide what to do with what is granted; also when to look again."""
         if proposal.core is not None:
+            before = self.planning.allocation(entry.key, proposal.target).granted
             self.admission.claim(entry, service, proposal)
             allocation = self.planning.allocation(entry.key, proposal.target)
+            if allocation.granted < before:
+                self.dispatch.settle_soon()
             if allocation.short:
                 self.planning.ledger.settle(self.clock())
                 self.dispatch.wake_changed(entry.key)
@@ -212,6 +221,24 @@ class Reconciler:
             return None, inf if look_s is None else look_s
         message = trouble.message
         return FailedStart(reason=trouble.reason, message=message, at=self.timestamp(), spec=key), inf
+
+    def _bar(
+        self, entry: ServiceEntry, service: LLMService, work: Work, desired: list[Desired], outcome: Outcome
+    ) -> None:
+        """Claim nothing for a target whose Deployment is not taken, and claim again once it is."""
+        if work.target is None:
+            return
+        key = ("Deployment", entry.key.namespace, workload_name(entry.key.name, work.target.revision))
+        missing = any(self.applier.differs(key, child.digest) for child in desired if child.key == key)
+        refused = bool(outcome.conflicts) or any(problem.blocking for problem in outcome.refused)
+        if missing and not refused:
+            return  # it was not answered
+        if self.planning.barred.note(entry.uid, work.target.revision, refused=missing):
+            proposal = self.planning.proposals.get(entry.key)
+            if proposal is not None and proposal.target == work.target.revision:
+                self.admission.claim(entry, service, proposal)
+            self.dispatch.settle_soon()
+            self.dispatch.queue.add(entry.key)
 
     def _render(self, now: Situation, work: Work) -> list[Desired]:
         """Render, unless the same was rendered before and nothing live differs from it."""

@@ -7,19 +7,22 @@ decides what a condition says.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 from pydantic import ValidationError
 
+from shardwright.api.llmservice import KIND
 from shardwright.api.names import workload_name
 from shardwright.api.status import Condition, PlanStatus, ScalingStatus
 from shardwright.cluster.api import Api
 from shardwright.cluster.events import Recorder
-from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, status_facts
+from shardwright.cluster.facts import ChildFacts, ServiceEntry, StatusFacts, seconds, status_facts
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Outcome
 from shardwright.controller.awaiting import failed_facts, recalculated_facts, rollout_facts, waiting_facts
+from shardwright.controller.elsewhere import room_elsewhere
 from shardwright.controller.planning import Planning
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.budget import cut_by_budget
@@ -76,7 +79,23 @@ class Reporter:
     """By uid: what the facts of a plan that is not in force depend on, and the facts."""
 
     async def report(self, now: Situation, work: Work, outcome: Outcome) -> float | None:
-        """Write the status if it is worth it; seconds to wait when it is not yet."""
+        """Write the status if it is worth it; in how many seconds to look again, None for no such time."""
+        look_s = self._turns_s(now)
+        wait = await self._report(now, work, outcome)
+        soonest = min(look_s, inf if wait is None else wait)
+        return None if soonest == inf else soonest
+
+    def _turns_s(self, now: Situation) -> float:
+        """In how many seconds a trouble begins or ends to be told, without any event."""
+        found = (self.store.troubles.get((pod.namespace, pod.name)) for pod in now.pods.values())
+        turns = [at for trouble in found if trouble is not None for at in (trouble.from_s, trouble.until_s)]
+        if not any(0 < at < inf for at in turns):
+            return inf
+        at_s = seconds(self.timestamp())
+        # A second more: the time is told in whole ones.
+        return min((at - at_s + 1 for at in turns if at_s < at < inf), default=inf)
+
+    async def _report(self, now: Situation, work: Work, outcome: Outcome) -> float | None:
         with self.metrics.cpu("report"):
             facts = self._facts(now, work, outcome)
             timeless = replace(facts, now="", previous=(), previous_rollout=None)
@@ -173,10 +192,10 @@ class Reporter:
             problems=(*proposal.problems, *(p for p in outcome.refused if p.blocking)),
             child_conflicts=tuple(outcome.conflicts),
             child_refusals=tuple(p.message for p in outcome.refused if not p.blocking),
-            foreign_autoscalers=tuple(
-                f"HorizontalPodAutoscaler/{name}"
-                for name in self.store.autoscalers_at(now.entry.key.namespace, "Deployment", names(now))
-            ),
+            foreign_autoscalers=self._autoscalers(now, "Deployment", names(now)),
+            idle_autoscalers=()
+            if resolved.scale.mode == "External"
+            else self._autoscalers(now, KIND, {now.entry.key.name}),
             foreign_edits=tuple(
                 ForeignEdit(child=f"{child.kind}/{child.name}", field=at, manager=manager)
                 for child in self.store.children_of(now.entry.key).values()
@@ -204,6 +223,10 @@ class Reporter:
             metrics=self.engine_metrics(now.entry, now.target),
             scaling=self.scaling(now.entry, now.target, now.desired),
         )
+
+    def _autoscalers(self, now: Situation, kind: str, of: set[str]) -> tuple[str, ...]:
+        found = self.store.autoscalers_at(now.entry.key.namespace, kind, of)
+        return tuple(f"HorizontalPodAutoscaler/{name}" for name in found)
 
     def _waiting(self, now: Situation) -> WaitingFacts | None:
         """Give what waits; it is worked out once for what it depends on."""
@@ -265,7 +288,8 @@ class Reporter:
         allocation = now.allocation
         holders: tuple[Holder, ...] = ()
         detail = ""
-        if allocation.granted < now.desired:
+        short = allocation.granted < now.desired
+        if short and not now.barred:
             ledger = self.planning.ledger
             nodes = self.planning.eligible(now.service, now.proposal)
             own = f"{now.entry.key}"
@@ -273,12 +297,17 @@ class Reporter:
             detail = ledger.obstacle(
                 self.planning.claim_of(now.entry, now.service, now.proposal, now.desired)
             )
+        plan = self._plan(now) if short and not now.barred and not now.proposal.held else None
+        pool = self.planning.pool(now.service.spec.pool)
+        elsewhere = plan and room_elsewhere(plan, core.pod_resources, pool, self.planning.ledger.free)
         return PlacementFacts(
             wanted=now.desired,
             granted=min(allocation.granted, now.desired),
             gpus_per_replica=core.gpus_per_replica,
+            given_up=short and now.barred,
             holders=holders,
             detail=detail,
+            elsewhere=elsewhere or (),
             cut=cut_by_budget(
                 now.service.spec,
                 now.resolved,
@@ -318,18 +347,25 @@ class Reporter:
 
     def _troubles(self, pods: list[PodFacts]) -> tuple[PodTrouble, ...]:
         """Put equal troubles together; the message is one pod's."""
-        found: dict[tuple[str, str, int | None], PodTrouble] = {}
+        found: dict[tuple[str, str, str, int | None], PodTrouble] = {}
         for pod in sorted(pods):
             trouble = self.store.troubles.get((pod.namespace, pod.name))
             if pod.node and not self.store.reachable(pod):
                 there = pod.node in self.store.nodes
                 trouble = PodTrouble(reason=NODE_LOST if there else NODE_GONE, message=pod.node)
-            if trouble is None:
+            if trouble is None or not self._is_told(trouble):
                 continue
-            same = (trouble.reason, trouble.last_exit, trouble.exit_code)
+            trouble = replace(trouble, from_s=0.0, until_s=inf)
+            same = (trouble.container, trouble.reason, trouble.last_exit, trouble.exit_code)
             known = found.get(same)
             found[same] = replace(known, pods=known.pods + 1) if known else trouble
         return tuple(found.values())
+
+    def _is_told(self, trouble: PodTrouble) -> bool:
+        """Whether it is the time to tell a trouble."""
+        if trouble.from_s == 0 and trouble.until_s == inf:
+            return True
+        return trouble.from_s <= seconds(self.timestamp()) < trouble.until_s
 
 
 def _urgent(live: StatusFacts, wanted: StatusFacts) -> bool:

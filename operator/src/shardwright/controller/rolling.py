@@ -45,7 +45,11 @@ def state_of(
         old=tuple(_old(now, d, plans[d.revision]) for d in earlier),
         leaving=sum(leaving.values()),
         leaving_gpus=sum(count * plans[revision].gpus_per_replica for revision, count in leaving.items()),
-        helps=bool(earlier) and _helps(now, planning, core),
+        # Nothing is given up for what may not be taken: the target's workload is there before.
+        helps=bool(earlier)
+        and not now.barred
+        and now.target in now.deployments
+        and _helps(now, planning, core),
         strategy=strategy,
         paused=bool(spec and spec.paused),
         serves=now.serves,

@@ -53,6 +53,8 @@ class Situation:
     """What is wrong with pods, by namespace and name; of all services."""
     serves: str = ""
     """The revision that alone gets traffic, as the Service says; empty: all do."""
+    barred: bool = False
+    """No further pod of the target can be made now (`controller.barred`)."""
 
     @property
     def target(self) -> str:
@@ -127,6 +129,7 @@ def observe(
     # Who cannot be reached does not serve, whatever its status still says.
     lost = frozenset(name for name, pod in pods.items() if pod.node and not store.reachable(pod))
     endpoint = children.get(("Service", entry.key.name))
+    most = planning.most_pods(entry, proposal.target) if core else None
     return Situation(
         entry=entry,
         service=service,
@@ -145,6 +148,7 @@ def observe(
         lost=lost,
         troubles=store.troubles,
         serves=endpoint.revision if endpoint is not None and endpoint.belongs_to(entry.uid) else "",
+        barred=most is not None,
     )
 
 
@@ -168,17 +172,20 @@ def plan_work(
     first = in_the_way(now)
     work.ends_first = min(first.values(), default="")
     work.canary = canary
-    made = now.target in now.deployments
+    current = now.deployments.get(now.target)
+    made = current is not None
     if len(now.deployments) == made and not now.serves and not first:  # as nearly always
         work.decision = Decision(new=placed_of(now))
     else:
         work.state = state_of(now, planning, core, first, canary.goal if canary else None)
         work.decision = hold(work.state) if failed is not None else decide(work.state)
-    begins = work.decision.new or not now.desired or (first and now.allocation.granted)
-    if made or (begins and work.decision.step is not Step.PAUSED):
-        work.target = Intent(
-            revision=now.target, replicas=work.decision.new, number=_number(now), failed=failed
-        )
+    count = work.decision.new
+    if current is not None and now.barred and not current.create_failure:
+        count = now.desired  # as it was refused, so that it is seen when it no longer is
+    # Without a place it is offered without replicas, and nothing is given up for what may not be taken.
+    offered = now.barred or now.deployments or (first and now.allocation.granted)
+    if made or ((count or not now.desired or offered) and work.decision.step is not Step.PAUSED):
+        work.target = Intent(revision=now.target, replicas=count, number=_number(now), failed=failed)
     _keep_old(now, work, work.decision)
     if any(record.failed is not None for record in now.revisions):
         work.lifted = [*_lifted(now, planning, work)]

@@ -25,7 +25,7 @@ from shardwright.api.scaling_reasons import (
 from shardwright.api.status import Condition, ScalingStatus
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
-from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, unschedulable, worst
+from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, pods_refused, unschedulable, worst
 from shardwright.diagnose.waiting import planned_anew, reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
 from shardwright.topology.packing import NO_NODE
@@ -52,7 +52,7 @@ def conditions(facts: ServiceFacts) -> tuple[Condition, ...]:
     """Return all conditions in the order of ConditionType."""
     accepted = _accepted(facts)
     planned = _planned(facts, accepted)
-    placed = _placed(facts, planned)
+    placed = _placed(facts, accepted, planned)
     available = _available(facts, planned, placed)
     ready = _ready(facts, accepted, planned, placed, available)
     degraded = _degraded(facts)
@@ -223,7 +223,7 @@ def _of_size(told: ScalingStatus) -> _Verdict | None:
     return None
 
 
-def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
+def _placed(facts: ServiceFacts, accepted: _Verdict, planned: _Verdict) -> _Verdict:
     if facts.plan is None or planned.status == "Unknown":
         if facts.waiting is not None and planned.holds:
             message = "Nothing is placed before a plan is approved"
@@ -234,6 +234,8 @@ def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
     place = facts.placement
     if place is None:
         return _Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message="No place was asked for yet")
+    if place.granted < place.wanted and place.given_up:
+        return _given_up(facts, place, accepted)
     if place.granted < place.wanted:
         reason = Reason.PARTIALLY_PLACED if place.granted else Reason.NO_ROOM
         cut = f". {place.cut.sentence}" if place.cut is not None else ""
@@ -246,13 +248,24 @@ def _placed(facts: ServiceFacts, planned: _Verdict) -> _Verdict:
     return _Verdict(status="True", reason=Reason.PLACED, message="Every replica has its place on a node")
 
 
+def _given_up(facts: ServiceFacts, place: PlacementFacts, accepted: _Verdict) -> _Verdict:
+    """Say why no GPUs are held for pods: something keeps them from being made."""
+    refused = pods_refused(facts)
+    reason, why = accepted.reason, accepted.message
+    if accepted.holds and refused is not None:
+        reason, why = refused.reason, refused.message
+    missing = place.wanted - place.granted
+    message = f"No GPUs are held for {missing} of {place.wanted} replicas, whose pods cannot be made: {why}"
+    return _Verdict(status="False", reason=reason, message=message)
+
+
 def _no_room(place: PlacementFacts) -> str:
     missing = place.wanted - place.granted
     if place.detail == NO_NODE:
         return (
             f"{missing} of {place.wanted} replicas have no node: {NO_NODE}. They are placed as soon as one "
             "is back or added; the plan stays until the spec changes, so change it to have the GPUs planned "
-            "that are there now"
+            f"that are there now{_elsewhere(place)}"
         )
     many = place.gpus_per_replica > 1
     size = f"{place.gpus_per_replica} GPUs on one node" if many else "GPU"
@@ -263,7 +276,21 @@ def _no_room(place: PlacementFacts) -> str:
         message += f"; held by {shown}{more}"
     if place.detail:
         message += f". {place.detail[:1].upper()}{place.detail[1:]}"
-    return f"{message}. It is placed as soon as GPUs are freed or nodes are added"
+    return (
+        f"{message}. It is placed as soon as GPUs of the plan's kind are freed or nodes of that kind are "
+        f"added{_elsewhere(place)}"
+    )
+
+
+def _elsewhere(place: PlacementFacts) -> str:
+    """Say on which other products the service could run now; empty when there is none."""
+    if not place.elsewhere:
+        return ""
+    names = ", ".join(place.elsewhere[:MAX_HOLDERS])
+    return (
+        f". The plan stays with its product whatever is free; there is room now on {names}: to have the "
+        f"service planned there, write spec.pool.gpuProducts: [{names}]"
+    )
 
 
 def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Verdict:

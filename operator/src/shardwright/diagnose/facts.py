@@ -5,6 +5,7 @@ condition whose status has changed.
 """
 
 from dataclasses import dataclass, field
+from math import inf
 
 from shardwright.api.problems import Problem
 from shardwright.api.status import (
@@ -38,10 +39,14 @@ class PlacementFacts:
     granted: int
     """Replicas that have a reserved or bound place."""
     gpus_per_replica: int
+    given_up: bool = False
+    """No GPUs are held for the others, since their pods cannot be made."""
     holders: tuple[Holder, ...] = ()
     """Who holds the GPUs that are missing, largest first."""
     detail: str = ""
     """One sentence of the placement, such as which GPUs are stranded. No live figures that flicker."""
+    elsewhere: tuple[str, ...] = ()
+    """Other GPU products of the pool that have room now, and on which the service could be planned."""
     cut: BudgetCut | None = None
     """What pool.maxGPUs takes from the replicas that are asked for."""
 
@@ -58,6 +63,11 @@ class PodTrouble:
     last_exit: str = ""
     """Reason of lastState.terminated: OOMKilled, Error, Completed."""
     exit_code: int | None = None
+    container: str = ""
+    """Its name when it is another one than the engine, else empty."""
+    from_s: float = 0.0
+    until_s: float = inf
+    """Between which times it is worth telling, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +204,8 @@ class ServiceFacts:
     """What the API server refuses to store of what nothing that serves rests on, in sentences."""
     foreign_autoscalers: tuple[str, ...] = ()
     """HorizontalPodAutoscalers (or the like) aimed at a child of ours, as `Kind/name`."""
+    idle_autoscalers: tuple[str, ...] = ()
+    """The same aimed at the LLMService, while scaling is not External and their word counts for nothing."""
     foreign_edits: tuple[ForeignEdit, ...] = ()
     """What others added to children of ours."""
 

@@ -20,6 +20,8 @@ NODE_LOST: Final = "NodeLost"
 """Our own reason of a pod whose node is not ready; its message is the node's name."""
 NODE_GONE: Final = "NodeGone"
 """The same of a pod whose node was deleted."""
+NO_SCHEDULER: Final = "NoScheduler"
+"""Our own reason of a pod that no scheduler has looked at; its message is the scheduler's name."""
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _EXIT = frozenset(
@@ -42,6 +44,8 @@ _NO_KEY = re.compile(r"couldn't find key (\S+) in (Secret|ConfigMap) [^/\s]+/(\S
 _NO_OBJECT = re.compile(r"\b(secret|configmap) \"([^\"]+)\" not found")
 """Words of the kubelet (kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go) and of the API server."""
 _KINDS: Final = {"secret": "Secret", "configmap": "ConfigMap"}
+_NO_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
+"""Words of the API server's admission of pods (kubernetes/kubernetes, plugin/pkg/admission/priority)."""
 _SHM = re.compile(r"No space left on device|Bus error|shm", re.IGNORECASE)
 _QUOTA = re.compile(r"exceeded quota: ([^,\s]+), requested: (.*?)(?:, used: |$)")
 _QUOTED = re.compile(r'^\w+ "[^"]*"')
@@ -112,6 +116,12 @@ def unschedulable(facts: ServiceFacts) -> Trouble | None:
     return min(found, key=lambda trouble: trouble.message) if found else None
 
 
+def pods_refused(facts: ServiceFacts) -> Trouble | None:
+    """Return why the API server takes no pod of a Deployment, or None."""
+    found = [refused_pods(load.create_failure) for load in facts.workloads if load.create_failure]
+    return min(found, key=lambda trouble: trouble.message) if found else None
+
+
 def _all(facts: ServiceFacts) -> list[Trouble]:
     found = [
         trouble_of(pod)
@@ -127,6 +137,13 @@ def _all(facts: ServiceFacts) -> list[Trouble]:
         sentence = (
             f"{names} scales a Deployment whose replicas the operator writes, and the two undo each "
             "other: delete it, or set scaling.mode External and aim it at the LLMService"
+        )
+        found.append(Trouble(reason=Reason.FOREIGN_AUTOSCALER, message=sentence))
+    if facts.idle_autoscalers:
+        names = ", ".join(sorted(facts.idle_autoscalers))
+        sentence = (
+            f"{names} scales the LLMService, and nothing comes of it, since scaling.mode is not External: "
+            "write spec.scaling.mode: External, or delete it"
         )
         found.append(Trouble(reason=Reason.FOREIGN_AUTOSCALER, message=sentence))
     if facts.child_refusals:
@@ -179,6 +196,12 @@ def refused_pods(said: str) -> Trouble:
             message=f"The ResourceQuota {quota[0]} has no room for a pod ({quota[1]}): raise it, "
             "delete what uses it up, or lower the replicas",
         )
+    if found := _NO_PRIORITY.search(grounds):
+        return Trouble(
+            reason=Reason.PODS_REFUSED,
+            message=f"The API server refuses the pods, since there is no PriorityClass {found[1]}: create "
+            "it, or change spec.pool.priorityClassName",
+        )
     words = _clip(_QUOTED.sub("", grounds).strip())
     return Trouble(
         reason=Reason.PODS_REFUSED,
@@ -189,6 +212,8 @@ def refused_pods(said: str) -> Trouble:
 
 def trouble_of(pod: PodTrouble) -> Trouble:
     """Say what is wrong with a pod, and what to do."""
+    if pod.container:
+        return _beside(pod)
     if pod.reason in _IMAGE:
         return Trouble(
             reason=Reason.IMAGE_PULL,
@@ -204,10 +229,12 @@ def trouble_of(pod: PodTrouble) -> Trouble:
         )
     if pod.reason == NODE_GONE:
         return Trouble(reason=Reason.NODE_LOST, message=_gone(pod.message))
+    if pod.reason == NO_SCHEDULER:
+        return Trouble(reason=Reason.UNSCHEDULABLE, message=_no_scheduler(pod.message))
     if pod.reason == "Unschedulable":
         return Trouble(reason=Reason.UNSCHEDULABLE, message=_scheduler(pod.message))
     if pod.reason in _CONFIG:
-        return Trouble(reason=Reason.POD_CONFIG, message=_not_made(pod.message))
+        return Trouble(reason=Reason.POD_CONFIG, message=_not_made("the container", pod.message))
     if "OOMKilled" in {pod.reason, pod.last_exit}:
         return Trouble(
             reason=Reason.OUT_OF_MEMORY,
@@ -218,7 +245,44 @@ def trouble_of(pod: PodTrouble) -> Trouble:
     return _of_exit(pod)
 
 
-def _not_made(said: str) -> str:
+def _beside(pod: PodTrouble) -> Trouble:
+    """Say what is wrong with a container that is not ours."""
+    name = f"the container {pod.container} beside the engine"
+    where = f"spec.podTemplate, or where else {pod.container} is added to pods"
+    if pod.reason in _IMAGE:
+        sentence = f"The image of {name} cannot be pulled: correct it, or give its login, in {where}"
+        return Trouble(reason=Reason.IMAGE_PULL, message=sentence)
+    if pod.reason in _CONFIG:
+        return Trouble(reason=Reason.POD_CONFIG, message=_not_made(name, pod.message))
+    if "OOMKilled" in {pod.reason, pod.last_exit}:
+        sentence = (
+            f"T{name[1:]} was killed for exceeding its memory limit: raise resources.limits.memory in {where}"
+        )
+        return Trouble(reason=Reason.OUT_OF_MEMORY, message=sentence)
+    if pod.reason not in _EXIT:
+        sentence = f"T{name[1:]} reports {_clip(pod.reason)}: look at its pod with kubectl describe pod"
+        return Trouble(reason=Reason.POD_CONFIG, message=sentence)
+    return Trouble(
+        reason=Reason.CRASH_LOOP,
+        message=f"T{name[1:]} exits again and again{_how(pod)}: look at its last output with kubectl logs -c "
+        f"{pod.container} --previous, and correct {where}",
+    )
+
+
+def _no_scheduler(name: str) -> str:
+    """Say that no scheduler has looked at a pod."""
+    remedy = "install and start it, or change spec.pool.schedulerName"
+    if name == "default-scheduler":
+        remedy = "check that kube-scheduler runs"
+    return f"No scheduler takes a pod, which asks for {name}: {remedy}"
+
+
+def _how(pod: PodTrouble) -> str:
+    code = f", exit code {pod.exit_code}" if pod.exit_code is not None else ""
+    return f" ({pod.last_exit or pod.reason}{code})"
+
+
+def _not_made(what: str, said: str) -> str:
     """Say why a container cannot be made, by the name of what it lacks where the kubelet names it."""
     lacks, make = "", ""
     if found := _NO_KEY.search(said):
@@ -228,12 +292,12 @@ def _not_made(said: str) -> str:
         lacks, make = f"there is no {_KINDS[found[1]]} {found[2]}", "create it"
     if lacks:
         return (
-            f"Kubernetes cannot start the container, since {lacks}: {make}, and the pod starts by itself, or "
+            f"Kubernetes cannot start {what}, since {lacks}: {make}, and the pod starts by itself, or "
             "write another one in the field that names this one"
         )
     words = f" ({_clip(said)})" if said else ""
     return (
-        f"Kubernetes cannot start the container{words}: create the Secret, ConfigMap or key that is named, "
+        f"Kubernetes cannot start {what}{words}: create the Secret, ConfigMap or key that is named, "
         "or correct the reference"
     )
 
@@ -278,14 +342,11 @@ def _of_exit(pod: PodTrouble) -> Trouble:
             reason=Reason.POD_CONFIG,
             message=f"A pod reports {_clip(pod.reason)}: look at it with kubectl describe pod",
         )
-    how = f" ({pod.last_exit or pod.reason}" + (
-        f", exit code {pod.exit_code})" if pod.exit_code is not None else ")"
-    )
     hint = "; /dev/shm may be too small" if _SHM.search(pod.message) else ""
     return Trouble(
         reason=Reason.CRASH_LOOP,
-        message=f"The engine exits again and again{how}{hint}: look at its last output with kubectl logs "
-        "--previous",
+        message=f"The engine exits again and again{_how(pod)}{hint}: look at its last output with kubectl "
+        "logs --previous",
     )
 
 

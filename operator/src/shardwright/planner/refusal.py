@@ -40,6 +40,10 @@ _OUTRIGHT_FIX = {
     CandidateReason.NUMBER_FORMAT_UNSUPPORTED: (
         ". A checkpoint in another format, as model.id or in model.variants, or other GPUs would help"
     ),
+    CandidateReason.MEMORY_UNKNOWN: (
+        ". Another checkpoint, as model.id or in model.variants, another engine.version or other GPUs may be "
+        "covered"
+    ),
 }
 _MEMORY = {CandidateReason.WEIGHTS_DO_NOT_FIT, CandidateReason.KV_TOO_SMALL}
 
@@ -240,9 +244,19 @@ def _binding(
 
 
 def _all_of(found: Sequence[Candidate]) -> str:
-    """Write out the first few of one reason: each product may lack something else."""
-    shown = "; ".join(f"{c.arrangement}: {c.message}" for c in found[:_SHOWN_NODES])
-    return shown + (f"; and {len(found) - _SHOWN_NODES} more" if len(found) > _SHOWN_NODES else "")
+    """Write out the first few of one reason, what is the same once: each product may lack something else."""
+    same: dict[str, list[str]] = {}
+    for candidate in found:
+        same.setdefault(candidate.message, []).append(candidate.arrangement)
+    return "; ".join(f"{_some(names)}: {said}" for said, names in list(same.items())[:_SHOWN_NODES]) + (
+        f"; and {len(same) - _SHOWN_NODES} more" if len(same) > _SHOWN_NODES else ""
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    if len(names) <= _SHOWN_NODES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_SHOWN_NODES])} and {len(names) - _SHOWN_NODES} more"
 
 
 def _not_tried(

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import cast
 
-from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE, LABEL_SERVING
+from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE, LABEL_SERVING, workload_name
 from shardwright.topology.quantities import MOST, QuantityError, milli, shown, whole
 from shardwright.topology.types import NodeFacts, PodFacts, Resources, Taint
 
 NVIDIA_RESOURCE = "nvidia.com/gpu"
 AMD_RESOURCE = "amd.com/gpu"
 
+_TEMPLATE_HASH = "pod-template-hash"
+"""Label of a Deployment's ReplicaSets and of their pods; also the end of a ReplicaSet's name."""
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 _QUIET_WAITING = frozenset({"ContainerCreating", "PodInitializing", ""})
 _NOTHING = Resources()
@@ -186,6 +188,21 @@ def _trouble(status: Mapping[str, object]) -> tuple[str, int]:
     return (_text(scheduled.get("reason")) if scheduled.get("status") == "False" else ""), restarts
 
 
+def _service_of(metadata: Mapping[str, object], labels: Mapping[str, object]) -> str:
+    """Name the LLMService whose pod this is: a ReplicaSet of its Deployment controls it.
+
+    Labels alone say nothing: anybody can copy them.
+    """
+    service = _text(labels.get(LABEL_SERVICE))
+    if not service:
+        return ""
+    name = f"{workload_name(service, _text(labels.get(LABEL_REVISION)))}-{_text(labels.get(_TEMPLATE_HASH))}"
+    for owner in _list(metadata.get("ownerReferences")):
+        if owner.get("controller") and owner.get("kind") == "ReplicaSet" and owner.get("name") == name:
+            return service
+    return ""
+
+
 def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     """Read a v1 Pod. A pod that has ended asks for nothing.
 
@@ -195,7 +212,7 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     metadata, spec, status = _map(raw.get("metadata")), _map(raw.get("spec")), _map(raw.get("status"))
     labels = _map(metadata.get("labels"))
     trouble, restarts = _trouble(status)
-    owner = intern(_text(labels.get(LABEL_SERVICE)))
+    owner = intern(_service_of(metadata, labels))
     return PodFacts(
         namespace=intern(_text(metadata.get("namespace")) or "default"),
         name=_text(metadata.get("name")),
