@@ -77,7 +77,7 @@ class Applier:
     _census: dict[tuple[str, str], tuple[float, set[str]]] = field(default_factory=dict)
     """Names by (kind, namespace), and until when they are believed."""
     _unanswered: dict[str, set[ChildKey]] = field(default_factory=dict)
-    """Children whose creation was sent, while it is unknown whether it made them or met another's object.
+    """Children whose creation was sent, while it is unknown whether it made them, or has met another's.
 
     By uid of the service.
     """
@@ -219,20 +219,25 @@ class Applier:
             return None
         if not applied.created and not made_by(applied.metadata):
             await self._take_back(child, applied.metadata)
-            unanswered.discard(child.key)
-            return False
+            return False  # and it is looked at again: the watch may still tell of it as of ours
         unanswered.discard(child.key)
         self._took(child, applied.metadata)
         return True
 
     async def _met_another(self, entry: ServiceEntry, child: Desired) -> bool:
-        """Whether a creation whose answer was lost went into another's object; it is then taken back."""
+        """Whether a creation went into another's object; what it put there is then taken back.
+
+        The store is not asked, as long as that object is there: the watch tells late that we have left it.
+        """
         metadata = await self.api.metadata(BY_KIND[child.key[0]], child.key[1], child.key[2])
-        met = metadata is not None and bool(mark(metadata)) and not made_by(metadata)
-        if metadata is not None and met:
+        marked = metadata is not None and bool(mark(metadata))
+        owner = seen_facts(child.key[0], metadata).owner_uid if metadata is not None else ""
+        if metadata is None or made_by(metadata) or (not marked and owner == entry.uid):
+            self._unanswered.get(entry.uid, set()).discard(child.key)
+            return False
+        if marked:
             await self._take_back(child, metadata)
-        self._unanswered.get(entry.uid, set()).discard(child.key)
-        return met
+        return True
 
     async def _take_back(self, child: Desired, metadata: JsonObject) -> None:
         """Take what we put into another's object out of it, by applying nothing but its uid."""

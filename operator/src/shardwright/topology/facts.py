@@ -197,7 +197,7 @@ def _service_of(metadata: Mapping[str, object], labels: Mapping[str, object]) ->
     if not service:
         return ""
     name = f"{workload_name(service, _text(labels.get(LABEL_REVISION)))}-{_text(labels.get(_TEMPLATE_HASH))}"
-    for owner in _list(metadata.get("ownerReferences")):
+    for owner in map(_map, _list(metadata.get("ownerReferences"))):
         if owner.get("controller") and owner.get("kind") == "ReplicaSet" and owner.get("name") == name:
             return service
     return ""
