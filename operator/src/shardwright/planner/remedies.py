@@ -69,7 +69,7 @@ def _siblings(model: ModelChoice) -> Iterator[ModelChoice]:
 def _best(question: Question, pairs: Sequence[tuple[Survey, ModelChoice]]) -> Fit | None:
     """Return what would be planned of these checkpoints in the pool; never with a shorter context."""
     fits = [fit for one, model in pairs for fit in survey(question, model, one.offer).fits if not fit.clamped]
-    return winner_of(fits, cost_of(question, fits)) if fits else None
+    return winner_of(fits, cost_of(question)) if fits else None
 
 
 def _what(fit: Fit) -> str:
