@@ -20,7 +20,11 @@ def follow(spec, advice):
     changed = deepcopy(spec)
     if advice.startswith(NARROW):
         changed["model"]["allowedKVCacheDtypes"] = ["Auto", "FP8"]
-    if advice.startswith("PreferNVLink or Any"):
+    if advice.startswith("leave out "):
+        changed["parallelism"] = {"expert": e} if (e := spec["parallelism"].get("expert")) else {}
+    if variant := re.match(r"(\S+) in model\.variants", advice):
+        changed["model"]["variants"] = [*spec["model"].get("variants", []), {"id": variant[1]}]
+    if advice.startswith(("PreferNVLink or Any", "pool.interconnect.policy PreferNVLink")):
         changed["pool"]["interconnect"]["policy"] = "PreferNVLink"
     for field, number in WRITES.findall(advice):
         where = changed
@@ -48,14 +52,16 @@ def random_want(rng):
 def changes(message):
     """Return the changes of which each alone would do."""
     ends = "; shorter prompts|; a quantised|; less load|, or state less|, or lower scaling|$"
+    message, _, others = message.partition(". What would do as well: ")
     found = re.search(rf"[:;] write (.*?)(?:{ends})", message)
-    return found[1].split(", or ") if found else []
+    return [*(found[1].split(", or ") if found else []), *(others.split(", or ") if others else [])]
 
 
 def one_less(spec, change):
     """The spec with the GPUs that a change names but one, and with the arrangement that it names; None: it names none."""
     told = re.fullmatch(
-        r"pool\.maxGPUs (\d+) \(\d+ replicas? of TP(\d+)(?:·PP(\d+))?(?:·DP(\d+))?(·EP)? on (\S+)\)", change
+        r"pool\.maxGPUs (\d+) \(\d+ replicas? of TP(\d+)(?:·PP(\d+))?(?:·DP(\d+))?(·EP)? on ([^\s,]+)(?:, of which .*)?\)",
+        change,
     )
     if told is None or "FP8" in spec["model"].get("allowedKVCacheDtypes", []):
         return None
