@@ -54,8 +54,14 @@ class Kubelet:
             labels = template["metadata"]["labels"]
             state = self.broken.get(labels[LABEL_REVISION], READY)
             ready = "True" if state is READY else "False"
+            owner = {"kind": "ReplicaSet", "name": f"{name.rpartition('-')[0]}-5f", "controller": True}
             pod = {
-                "metadata": {"name": name, "namespace": namespace, "labels": labels},
+                "metadata": {
+                    "name": name,
+                    "namespace": namespace,
+                    "labels": labels | {"pod-template-hash": "5f"},
+                    "ownerReferences": [owner],
+                },
                 "spec": template["spec"] | {"nodeName": self.node},
                 "status": {
                     "phase": "Running",

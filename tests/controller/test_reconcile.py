@@ -501,14 +501,15 @@ def restart(fake) -> None:
 async def test_the_stated_load_decides_the_replicas_and_a_restart_keeps_them(fake):
     """A higher load leads to the same pods: the count that it takes is on record in the status only."""
     fake.node("n1", gpus=8)
-    bounds = {"scaling": {"minReplicas": 1, "maxReplicas": 8}}
+    slack = {"percentile": 50, "milliseconds": 20_000}  # so that no note differs between the loads
+    bounds = {"scaling": {"minReplicas": 1, "maxReplicas": 8}, "slo": {"ttft": slack, "tpot": slack}}
     fake.put("chat", workload={"requestsPerMinute": 20}, **bounds)
     await asyncio.sleep(5)
     [(name, first)] = running(fake).items()
     fake.run_pods("n1")
     await asyncio.sleep(5)
     assert first == 1
-    fake.put("chat", workload={"requestsPerMinute": 300}, **bounds)
+    fake.put("chat", workload={"requestsPerMinute": 500}, **bounds)
     await asyncio.sleep(5)
     fake.run_pods("n1")
     await asyncio.sleep(5)

@@ -32,7 +32,7 @@ async def test_surge_says_how_many_gpus_it_waits_for_and_goes_on_when_they_come(
     kubelet, good = await started(fake, 2)
     change(fake, strategy="Surge")
     await kubelet.run(120)
-    assert replicas(fake) == {good: 2}
+    assert replicas(fake) == {good: 2, kubelet.revision("b"): 0}
     assert fake.condition("chat", "Ready") == ("False", "RolloutWaitsForRoom")
     assert "waits for 1 free GPU" in fake.message("chat", "Ready")
     assert fake.condition("chat", "Stalled")[0] == "False"
@@ -110,7 +110,7 @@ async def test_blue_green_holds_nothing_while_a_part_of_its_places_is_missing(fa
     kubelet, good = await started(fake, 3)
     change(fake, strategy="BlueGreen")
     await kubelet.run(60)
-    assert replicas(fake) == {good: 2}
+    assert replicas(fake) == {good: 2, kubelet.revision("b"): 0}
     assert fake.condition("chat", "Ready") == ("False", "RolloutWaitsForRoom")
     assert "waits for 2 free GPUs" in fake.message("chat", "Ready")
     fake.put("other", at=9)
