@@ -194,7 +194,7 @@ def _later(loser, rival, name, stated):
     if loser.plan.within_island:
         return "Unvalidated", f"it fits, but stages are for what no NVLink island holds, and {name} holds it"
     links = f"those of {name} have links" if theirs.ranks > 1 else f"{name} needs no link"
-    ours_cost, theirs_cost = (text_of(f, stated) for f in (loser, rival))
+    ours_cost, theirs_cost = (text_of(f) for f in (loser, rival))
     words = (
         f"it fits for {ours_cost}, but its {ours.ranks} ranks would talk over PCIe; {links} ({theirs_cost})"
     )

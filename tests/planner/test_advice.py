@@ -97,7 +97,7 @@ KINDS = {
     ),
     "CheaperOverPCIe": (
         (
-            LLAMA_70B, ((A6000, 8, 2),), {"workload": {"requestsPerMinute": 20}, "slo": slo(ttft=8000, tpot=300)},
+            LLAMA_70B, ((A6000, 8, 2),), {"workload": {"requestsPerMinute": 14}, "slo": slo(ttft=8000, tpot=300)},
             "keep what is stated: 3.28 an hour instead of 9.84 an hour for 3 replicas",
         ),
         (LLAMA_70B, ((A6000, 8, 2),), {"workload": {"requestsPerMinute": 20}, "slo": slo(ttft=8000, tpot=200)}),

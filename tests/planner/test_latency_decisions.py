@@ -233,12 +233,12 @@ class TestUnstatedTargets:
 
     @pytest.mark.parametrize("most", [2, 4, 16])
     def test_a_larger_budget_costs_no_more_for_them(self, most):
-        spec = {"workload": rate(300), "slo": slo(ttft=20_000), "pool": {"maxGPUs": most}}
+        spec = {"workload": rate(215), "slo": slo(ttft=20_000), "pool": {"maxGPUs": most}}
         assert summary(decide(LLAMA_8B, shapes((A6000, 8, 2)), **spec)) == "A6000 TP1 ×2"
 
     @pytest.mark.parametrize("most", [8, 16])
     def test_no_replica_that_the_nodes_do_not_hold_is_added_for_them(self, most):
-        spec = {"workload": rate(259), "pool": {"maxGPUs": most}}
+        spec = {"workload": rate(185), "pool": {"maxGPUs": most}}
         found = planned(decide(LLAMA_70B, shapes((A100_40, 8), (A100_40, 2)), **spec))
         assert found.replicas == 1
         assert not any("the load takes" in note for note in found.notes)

@@ -137,7 +137,7 @@ def test_stages_are_tried_beside_ranks_over_pcie_under_any():
     """70B with long prompts on A6000: TP4 over PCIe holds 8 requests and more, and takes 20 GPUs where PP7 takes 14."""
     spec = {
         "workload": {
-            "requestsPerMinute": 60, "inputTokens": {"p50": 4000, "p95": 8000}, "outputTokens": {"p50": 200, "p95": 400},
+            "requestsPerMinute": 53, "inputTokens": {"p50": 4000, "p95": 8000}, "outputTokens": {"p50": 200, "p95": 400},
         },
         "slo": {"tpot": {"percentile": 95, "milliseconds": 600}, "ttft": {"percentile": 95, "milliseconds": 30_000}},
         "pool": {"maxGPUs": 16, "interconnect": {"policy": "Any"}},
