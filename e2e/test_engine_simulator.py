@@ -125,7 +125,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start_one(*flags: str, kind: str = SIMULATED, **behaviour: object) -> Engine:
         port, control = free_ports(HOST, 2)
         given = {"start_s": 0.2, "speed": 4.0, "control_port": control} | behaviour
-        sources = str(Path(__file__).parent)  # the process runs elsewhere, where a relative path names nothing
+        sources = str(
+            Path(__file__).parent
+        )  # the process runs elsewhere, where a relative path names nothing
         environment = os.environ | {VARIABLE: json.dumps(given), "PYTHONPATH": sources}
         program, model = [sys.executable, "-m", "sim.engine"], ["meta-llama/Llama-3.1-8B-Instruct"]
         if kind != SIMULATED:
