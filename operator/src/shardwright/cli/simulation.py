@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shardwright.autoscaler.replay.engine import UNSEEN
 from shardwright.autoscaler.replay.fleet import Outcome
-from shardwright.autoscaler.replay.score import score
+from shardwright.autoscaler.replay.score import p95, score
 from shardwright.autoscaler.replay.trace import Trace
 from shardwright.autoscaler.signals import ScalingPlan
 from shardwright.cli.files import write_text
@@ -108,7 +108,4 @@ def slowest(first_s: list[float], trace: Trace, slot_s: int, slots: int) -> list
     for at, first in zip(trace.arrival_s, first_s, strict=True):
         if first != UNSEEN:
             waits[int(at / slot_s)].append(first - at)
-    return [
-        round(1000 * sorted(one)[min(len(one) - 1, int(0.95 * len(one)))], 1) if one else None
-        for one in waits
-    ]
+    return [round(1000 * p95(one), 1) if one else None for one in waits]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from sys import intern
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec import Raw
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
@@ -25,6 +25,8 @@ from shardwright.diagnose.facts import PodTrouble
 from shardwright.diagnose.trouble import NO_SCHEDULER
 from shardwright.render.approval import led_to
 from shardwright.render.failed_start import FailedStart, read_annotation
+
+M = TypeVar("M", bound=BaseModel)
 
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing", "Completed"})
 _LONGEST_TROUBLE: Final = 1024
@@ -252,9 +254,9 @@ def status_facts(status: JsonObject) -> StatusFacts:
         plan_replicas=(status.get("plan") or {}).get("replicas", 0),
         proposal_revision=led_to(status.get("proposal") or {}),
         conditions=read_conditions(status),
-        calibration=read_calibration(status),
-        rollout=_read_rollout(status),
-        scaling=read_scaling(status),
+        calibration=_read_part(status, "calibration", CalibrationStatus),
+        rollout=_read_part(status, "rollout", RolloutStatus),
+        scaling=_read_part(status, "scaling", ScalingStatus),
     )
 
 
@@ -269,35 +271,13 @@ def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
     return tuple(found)
 
 
-def read_calibration(status: JsonObject) -> CalibrationStatus | None:
-    """Read the calibration of a status; None when there is none, or none that can be read."""
-    raw = status.get("calibration")
+def _read_part(status: JsonObject, name: str, model: type[M]) -> M | None:
+    """Read a block of a status; None when there is none, or none that can be read."""
+    raw = status.get(name)
     if not raw:
         return None
     try:
-        return CalibrationStatus.model_validate(raw)
-    except ValidationError:
-        return None
-
-
-def _read_rollout(status: JsonObject) -> RolloutStatus | None:
-    """Read the rollout of a status; None when there is none, or none that can be read."""
-    raw = status.get("rollout")
-    if not raw:
-        return None
-    try:
-        return RolloutStatus.model_validate(raw)
-    except ValidationError:
-        return None
-
-
-def read_scaling(status: JsonObject) -> ScalingStatus | None:
-    """Read what a status says of the size; None when it says nothing, or nothing that can be read."""
-    raw = status.get("scaling")
-    if not raw:
-        return None
-    try:
-        return ScalingStatus.model_validate(raw)
+        return model.model_validate(raw)
     except ValidationError:
         return None
 

@@ -288,6 +288,7 @@ class Reporter:
         allocation = now.allocation
         holders: tuple[Holder, ...] = ()
         detail = ""
+        elsewhere: tuple[str, ...] = ()
         short = allocation.granted < now.desired
         if short and not now.barred:
             ledger = self.planning.ledger
@@ -297,9 +298,10 @@ class Reporter:
             detail = ledger.obstacle(
                 self.planning.claim_of(now.entry, now.service, now.proposal, now.desired)
             )
-        plan = self._plan(now) if short and not now.barred and not now.proposal.held else None
-        pool = self.planning.pool(now.service.spec.pool)
-        elsewhere = plan and room_elsewhere(plan, core.pod_resources, pool, self.planning.ledger.free)
+            plan = None if now.proposal.held else self._plan(now)
+            if plan is not None:
+                pool = self.planning.pool(now.service.spec.pool)
+                elsewhere = room_elsewhere(plan, core.pod_resources, pool, ledger.free)
         return PlacementFacts(
             wanted=now.desired,
             granted=min(allocation.granted, now.desired),
@@ -307,7 +309,7 @@ class Reporter:
             given_up=short and now.barred,
             holders=holders,
             detail=detail,
-            elsewhere=elsewhere or (),
+            elsewhere=elsewhere,
             cut=cut_by_budget(
                 now.service.spec,
                 now.resolved,

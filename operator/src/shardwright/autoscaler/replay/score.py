@@ -4,6 +4,7 @@ Decides the figures of a table: share of requests within both targets, hours, ta
 changed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -44,17 +45,21 @@ def score(outcome: Outcome, gpus_per_replica: int = 1) -> Score:
             continue
         ttft.append(first - at)
         met += last != UNSEEN and first - at <= book.ttft_s and last - first <= book.tpot_s * (out - 1) + 1e-9
-    ttft.sort()
     changes = [(now, size) for now, size in outcome.sizes[1:] if now >= outcome.unscored_s]
     return Score(
         requests=total,
         attainment=met / total if total else 1.0,
         gpu_hours=gpus_per_replica * outcome.paid_s / 3600,
-        p95_ttft_ms=1000 * ttft[min(len(ttft) - 1, int(0.95 * len(ttft)))] if ttft else 0.0,
+        p95_ttft_ms=1000 * p95(ttft) if ttft else 0.0,
         reversals=reversals(outcome.sizes, outcome.unscored_s),
         resizes=len(changes),
         cut_requests=outcome.cut,
     )
+
+
+def p95(values: Sequence[float]) -> float:
+    """Return the 95th percentile of some values; there must be one."""
+    return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
 
 
 def reversals(sizes: list[tuple[float, int]], from_s: float = 0.0) -> int:
