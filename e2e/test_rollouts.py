@@ -120,6 +120,25 @@ def test_surge_on_a_full_pool_waits_and_says_for_how_many_gpus(world: World) -> 
     assert watch.fewest == 2
 
 
+def test_both_sets_together_keep_within_max_gpus(world: World) -> None:
+    old = running(world, 8, pool={"maxGPUs": 3}, replicas=3)
+    world.apply(world.service("chat", replicas=3, engine=env("1"), pool={"maxGPUs": 3}))
+    most, watch = [], Watch(world)
+
+    def done() -> bool:
+        most.append(sum(replicas_of(world).values()))
+        return watch.out(old, 3)
+
+    watch.until(done, "the rollout")
+    assert max(most) == 3
+    assert watch.fewest == 2
+    [old] = replicas_of(world)
+    surge = {"pool": {"maxGPUs": 3}, "rollout": {"strategy": "Surge"}}
+    world.apply(world.service("chat", replicas=3, engine=env("2"), **surge))
+    told = world.until("chat", "Ready", "False", "RolloutWaitsForRoom")
+    assert "write pool.maxGPUs 4, or spec.rollout.strategy: InPlace" in told["message"]
+
+
 def test_a_plan_of_another_size_takes_the_place_of_one_that_fills_the_pool(world: World) -> None:
     pool = {"interconnect": {"policy": "Any"}}
     old = running(world, 4, parallelism={"tensor": 2}, pool=pool)

@@ -33,6 +33,7 @@ class Cluster:
     paused: bool = False
     failed: frozenset[str] = frozenset()
     lowest: Fraction = Fraction(1)
+    max_gpus: int = 1 << 30
     most_gpus: int = 0
     """Most GPUs that pods held together."""
 
@@ -108,6 +109,7 @@ class Cluster:
             leaving=sum(leaving.values()),
             leaving_gpus=sum(n * self.gpus[r] for r, n in leaving.items()),
             helps=any(h and f + h >= each for f, h in zip(self.free(), held, strict=True)),
+            max_gpus=self.max_gpus,
             strategy=self.strategy,
             paused=self.paused,
             serves=self.serves,

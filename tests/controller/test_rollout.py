@@ -98,6 +98,27 @@ def test_in_place_takes_no_more_gpus_than_there_were():
     assert (decision.new, decision.old) == (1, {"old": 1})
 
 
+def test_max_gpus_counts_the_old_replicas_and_those_that_leave():
+    full = decide(state(old(2), new=new(granted=2), max_gpus=2))
+    assert (full.new, full.old) == (0, {"old": 1})
+    leaves = decide(state(old(1), new=new(granted=2), max_gpus=2, leaving=1, leaving_gpus=1))
+    assert (leaves.new, leaves.old) == (0, {"old": 1})
+    one_more = decide(state(old(2), new=new(granted=2), max_gpus=3))
+    assert (one_more.new, one_more.old) == (1, {"old": 2})
+    # What was stated before the bound came down is not taken back.
+    assert decide(state(old(2), new=new(granted=2, stated=2), max_gpus=2)).new == 2
+
+
+def test_a_strategy_that_gives_nothing_up_says_which_max_gpus_it_takes():
+    waits = decide(state(old(2), new=new(granted=2), strategy=SURGE, max_gpus=2))
+    assert (waits.new, waits.old, waits.step) == (0, {"old": 2}, Step.WAITS_FOR_ROOM)
+    assert (waits.missing_gpus, waits.max_gpus) == (0, 3)
+    green = decide(state(old(2), new=new(granted=2), strategy=BLUE_GREEN, max_gpus=3))
+    assert (green.new, green.old, green.step) == (0, {"old": 2}, Step.WAITS_FOR_ROOM)
+    assert (green.missing_gpus, green.max_gpus) == (0, 4)
+    assert decide(state(old(2), new=new(granted=2), strategy=BLUE_GREEN, max_gpus=4)).new == 2
+
+
 def test_blue_green_moves_all_traffic_at_once_and_not_before_all_answer():
     waits = decide(state(old(2), new=new(granted=1, gpus=4), strategy=BLUE_GREEN))
     assert (waits.new, waits.serves, waits.step, waits.missing_gpus) == (0, "", Step.WAITS_FOR_ROOM, 4)
@@ -177,6 +198,7 @@ def states(draw):
         strategy=draw(st.sampled_from(list(Strategy))),
         paused=draw(st.booleans()),
         serves=draw(st.sampled_from(["", "new", "r0", "r1", "gone"])),
+        max_gpus=draw(st.sampled_from([1, 2, 4, 8, 16, 99])),
     )
 
 
@@ -184,6 +206,9 @@ def states(draw):
 def test_no_step_takes_more_than_the_rule_lets_it(s):
     decision = decide(s)
     assert decision.new <= max(s.new.granted, s.new.stated)
+    if s.old and decision.new > s.new.stated:
+        held = sum(o.replicas * o.gpus for o in s.old) + s.leaving_gpus
+        assert held + decision.new * s.new.gpus <= s.max_gpus
     assert decision.old.keys() == {o.revision for o in s.old}
     assert all(0 <= decision.old[o.revision] <= o.replicas for o in s.old)
     assert decision.serves in {"", "new", *decision.old}
@@ -296,12 +321,14 @@ ACTIONS = st.sampled_from(
     shape=st.sampled_from(SHAPES),
     strategy=st.sampled_from(list(Strategy)),
     spare=st.sampled_from([0, 1, 2, 4, 8]),
+    beyond=st.sampled_from([0, 1, 4, 99]),
     schedule=st.lists(st.tuples(ACTIONS, st.integers(0, 5)), max_size=40),
 )
-def test_any_schedule_of_crashes_and_failing_pods_ends_well(shape, strategy, spare, schedule):
+def test_any_schedule_of_crashes_and_failing_pods_ends_well(shape, strategy, spare, beyond, schedule):
     """Crashes between any two writes, pods that fail, a third revision in the middle: it ends, within its GPUs."""
     made = cluster(*shape, strategy, spare)
     made.gpus["c"], made.whole["c"] = made.gpus["b"], made.whole["b"]
+    made.max_gpus = max(gpus * made.whole[revision] for revision, gpus in made.gpus.items()) + beyond
     broken = False
     for action, number in schedule:
         what, _, revision = action.partition(" ")
@@ -319,7 +346,7 @@ def test_any_schedule_of_crashes_and_failing_pods_ends_well(shape, strategy, spa
             made.target = "c"
         else:
             getattr(made, what)()
-        assert made.most_gpus <= sum(made.capacity)
+        assert made.most_gpus <= min(sum(made.capacity), made.max_gpus)
     same = shape[0][0] == shape[1][0]
     if not broken and strategy in {SURGE, BLUE_GREEN}:
         assert made.lowest == 1
@@ -327,6 +354,7 @@ def test_any_schedule_of_crashes_and_failing_pods_ends_well(shape, strategy, spa
         assert made.lowest >= 1 - Fraction(1, min(made.whole.values()))
     if strategy in {SURGE, BLUE_GREEN}:
         made.capacity += [4] * 5  # room comes
+        made.max_gpus += 4 * 5
     assert made.settle(), (made.deployments, made.pods, made.serves, made.state())
 
 

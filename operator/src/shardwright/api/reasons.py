@@ -322,7 +322,7 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
         Reason.ROLLOUT_WAITS_FOR_ROOM: (
             "A new revision has no room beside the old one, and rollout.strategy gives nothing up for it; "
-            "free the GPUs that the message counts, or write strategy: InPlace."
+            "free the GPUs that the message counts or write the maxGPUs it names, or strategy: InPlace."
         ),
         Reason.ROLLOUT_PAUSED: ("rollout.paused holds a rollout where it is; write false to go on."),
         Reason.CANARY_WORSE: (

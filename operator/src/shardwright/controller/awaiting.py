@@ -84,6 +84,7 @@ def rollout_facts(work: Work) -> RolloutFacts | None:
         ready=state.new.ready,
         desired=state.new.desired,
         missing_gpus=decision.missing_gpus,
+        max_gpus=decision.max_gpus,
         gpus_per_replica=state.new.gpus,
         claim=work.ends_first,
         canary_step=work.canary.step if work.canary else 0,

@@ -50,6 +50,7 @@ def state_of(
         and not now.barred
         and now.target in now.deployments
         and _helps(now, planning, core),
+        max_gpus=max(now.service.spec.pool.max_gpus, core.gpus_per_replica),
         strategy=strategy,
         paused=bool(spec and spec.paused),
         serves=now.serves,

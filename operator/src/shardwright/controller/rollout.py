@@ -9,6 +9,7 @@ what its own plan needs replicas for, so that plans of another size can replace 
 that answers goes only when what is left carries all of it. Where there is no room beside the old replicas,
 Auto and InPlace give up one of them, and another only when nothing is leaving and every new replica with a
 place answers: of one size one replica at a time; of another, as many as one new replica takes the room of.
+What `pool.maxGPUs` does not allow beside the old replicas has no room either.
 """
 
 from dataclasses import dataclass, field
@@ -100,6 +101,8 @@ class State:
     leaving_gpus: int = 0
     helps: bool = False
     """Whether the GPUs of the old replicas are such that the new revision can use them."""
+    max_gpus: int = 1 << 30
+    """GPUs that old and new replicas may hold together."""
     strategy: Strategy = Strategy.AUTO
     paused: bool = False
     serves: str = ""
@@ -123,6 +126,8 @@ class Decision:
     step: Step = Step.NONE
     missing_gpus: int = 0
     """GPUs that are missing for the next step, when it waits for room."""
+    max_gpus: int = 0
+    """What pool.maxGPUs would have to be for the next step, when that is what it waits for; else 0."""
 
 
 def decide(state: State) -> Decision:
@@ -164,7 +169,8 @@ def _blue_green(state: State, blue: str) -> Decision:
     if blue != state.target and new.ready < new.desired:
         if state.in_the_way:
             return hold(state, Step.WAITS_FOR_CLAIM)
-        whole = new.placed >= new.desired
+        allowed = min(new.desired, max(new.stated, _beside_old(state, state.max_gpus)))
+        whole = min(new.placed, allowed) >= new.desired
         count = new.placed if whole else min(new.placed, new.stated)
         return Decision(
             new=count,
@@ -173,7 +179,8 @@ def _blue_green(state: State, blue: str) -> Decision:
             # Written before the first new pod is made, and not before there is to be one.
             serves=blue if count or state.serves else "",
             step=Step.STARTING if whole else Step.WAITS_FOR_ROOM,
-            missing_gpus=0 if whole else (new.desired - new.placed) * new.gpus,
+            missing_gpus=max(0, new.desired - new.placed) * new.gpus,
+            max_gpus=_held(state) + new.desired * new.gpus if allowed < new.desired else 0,
         )
     return Decision(
         new=new.placed,
@@ -187,12 +194,13 @@ def _blue_green(state: State, blue: str) -> Decision:
 def _rolling(state: State) -> Decision:
     """Let the old replicas go as new ones take over, and one before where there is no room beside them."""
     new = state.new
-    most = min(new.goal, _within_old(state)) if state.strategy is Strategy.IN_PLACE else new.goal
-    most = max(most, min(new.stated, new.goal))
+    allowed = _beside_old(state, state.max_gpus)
+    most = min(allowed, _within_old(state)) if state.strategy is Strategy.IN_PLACE else allowed
+    most = min(max(most, new.stated), new.goal)
     have, count = min(new.granted, most), min(new.placed, most)
     old = _kept(state)
     starting = max(0, max(have, new.pods) - new.ready)
-    helps = state.helps or (state.strategy is Strategy.IN_PLACE and new.granted >= new.goal)
+    helps = state.helps or new.granted > have  # there is a place that only the bound forbids
     going = sum(o.replicas for o in state.old) - sum(old.values())
     stuck = have < new.goal and not starting and not state.leaving
     if stuck and not going and helps and (giver := _giver(state, old)):
@@ -219,7 +227,8 @@ def _rolling(state: State) -> Decision:
         old=old,
         over=_is_over(state, old, starting),
         step=step,
-        missing_gpus=missing,
+        missing_gpus=0 if new.granted > have else missing,
+        max_gpus=_held(state) + (have + 1) * new.gpus if missing and new.granted > have else 0,
     )
 
 
@@ -234,10 +243,18 @@ def _is_over(state: State, old: dict[str, int], starting: int) -> bool:
 
 def _within_old(state: State) -> int:
     """Return how many new replicas the GPUs hold that the old ones have given up."""
-    new = state.new
-    budget = max(new.desired * new.gpus, *(o.whole * o.gpus for o in state.old))
-    held = sum(o.replicas * o.gpus for o in state.old) + state.leaving_gpus
-    return max(0, budget - held) // max(1, new.gpus)
+    whole = max(state.new.desired * state.new.gpus, *(o.whole * o.gpus for o in state.old))
+    return _beside_old(state, whole)
+
+
+def _beside_old(state: State, max_gpus: int) -> int:
+    """Return how many new replicas so many GPUs hold beside the old ones."""
+    return max(0, max_gpus - _held(state)) // max(1, state.new.gpus)
+
+
+def _held(state: State) -> int:
+    """Return the GPUs that the old replicas hold, those that leave included."""
+    return sum(o.replicas * o.gpus for o in state.old) + state.leaving_gpus
 
 
 def _kept(state: State) -> dict[str, int]:

@@ -156,6 +156,8 @@ class RolloutFacts:
     desired: int
     missing_gpus: int = 0
     """GPUs that are missing for the next step; 0 when it does not wait for room."""
+    max_gpus: int = 0
+    """pool.maxGPUs that the next step takes, when that is what it waits for; else 0."""
     gpus_per_replica: int = 1
     claim: str = ""
     """The claim that it waits for."""

@@ -40,6 +40,12 @@ def _why(rollout: RolloutFacts) -> str:
             "ends no old replica before a new one answers: write spec.rollout.strategy: Auto, or use a "
             "ReadWriteMany claim"
         )
+    if rollout.max_gpus:
+        return (
+            f"The rollout from revision {which} waits: pool.maxGPUs holds no new replica beside the old ones, "
+            f"and strategy {rollout.strategy} gives none of those up first: write pool.maxGPUs "
+            f"{rollout.max_gpus}, or spec.rollout.strategy: InPlace"
+        )
     gpus, each = rollout.missing_gpus, rollout.gpus_per_replica
     size = f"{gpus} free GPU{'s' if gpus > 1 else ''}"
     where = f", {each} on one node for each replica" if each > 1 else ""
