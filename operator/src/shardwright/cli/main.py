@@ -24,6 +24,7 @@ COMMANDS = {
     "rollback": "put an earlier revision in force again",
     "crds": "print the CustomResourceDefinition",
     "run": "run the operator",
+    "endpoints": "keep a router's list of engines as the EndpointSlices have it",
 }
 BAD_INPUT = 2
 CUT_OFF = 128 + 13

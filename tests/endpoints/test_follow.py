@@ -1,0 +1,120 @@
+"""One look after another at a router that may be away, slow, restarted or filled by somebody else."""
+
+import asyncio
+
+from endpoints.test_pool import a_slice
+from shardwright.cluster.errors import Transient
+from shardwright.endpoints.follow import Follower
+
+A, B = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
+
+
+class FakeRouter:
+    def __init__(self):
+        self.urls, self.up, self.silent = set(), True, set()
+        self.said = []
+
+    async def workers(self):
+        return frozenset(self.urls) if self.up else None
+
+    async def add(self, url):
+        self.said.append(("add", url))
+        while url in self.silent:
+            await asyncio.sleep(0)
+        self.urls.add(url)
+        return True
+
+    async def remove(self, url):
+        self.said.append(("remove", url))
+        self.urls.discard(url)
+        return True
+
+
+class FakeApi:
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    async def list_pages(self, kind, namespace, *, labels):
+        assert labels == "kubernetes.io/service-name=chat-engine"
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        yield answer
+
+
+def follower(router, *answers):
+    return Follower(FakeApi(*answers), router, "team", "chat-engine")
+
+
+async def test_it_fills_an_empty_router_and_is_ready_then():
+    router = FakeRouter()
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1", "10.0.0.2"])], "1"))
+    await found.mend()
+    assert not found.filled, "nothing is known yet"
+    await found.list_once()
+    for _ in range(2):
+        await found.mend()
+    assert router.urls == {A, B}
+    assert found.filled
+
+
+async def test_a_router_that_was_restarted_is_filled_again_and_gets_nothing_meanwhile():
+    router = FakeRouter()
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1"])], "1"))
+    await found.list_once()
+    await found.mend()
+    router.up, router.urls = False, set()
+    await found.mend()
+    assert not found.filled
+    router.up = True
+    await found.mend()
+    assert (found.filled, router.urls) == (True, {A})
+
+
+async def test_an_api_server_that_is_away_changes_nothing():
+    router = FakeRouter()
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1"])], "1"), Transient("away"), TimeoutError())
+    for _ in range(3):
+        await found.list_once()
+        await found.mend()
+    assert router.said == [("add", A)]
+    assert found.filled
+
+
+async def test_after_its_own_restart_during_an_outage_the_router_serves_on():
+    router = FakeRouter()
+    router.urls = {A}
+    found = follower(router, Transient("away"))
+    await found.list_once()
+    await found.mend()
+    assert (found.filled, router.said) == (True, [])
+
+
+async def test_who_leaves_does_not_wait_for_who_comes():
+    router = FakeRouter()
+    router.urls, router.silent = {A}, {B}
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.2"])], "1"), ([a_slice("a", 2, ["10.0.0.1"])], "2"))
+    await found.list_once()
+    await asyncio.wait_for(found.mend(), 60)
+    assert router.said == [("remove", A), ("add", B)]
+    assert not found.filled
+    await found.list_once()
+    await asyncio.wait_for(found.mend(), 60)
+    assert router.urls == {A}
+    # What was asked for once may still come: the next look takes it out.
+    router.silent = set()
+    while B not in router.urls:
+        await asyncio.sleep(0)
+    await found.mend()
+    assert router.urls == {A}
+
+
+async def test_a_worker_is_not_asked_for_twice_while_it_is_waited_for():
+    router = FakeRouter()
+    router.silent = {A}
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1"])], "1"))
+    await found.list_once()
+    for _ in range(3):
+        await found.mend()
+    assert router.said == [("add", A)]
+    router.silent = set()
