@@ -11,7 +11,8 @@ A, B = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
 
 class FakeRouter:
     def __init__(self):
-        self.urls, self.up, self.silent = set(), True, set()
+        self.urls, self.up = set(), True
+        self.silent, self.speaks = set(), asyncio.Event()
         self.said = []
 
     async def workers(self):
@@ -19,8 +20,8 @@ class FakeRouter:
 
     async def add(self, url):
         self.said.append(("add", url))
-        while url in self.silent:
-            await asyncio.sleep(0)
+        if url in self.silent:
+            await self.speaks.wait()
         self.urls.add(url)
         return True
 
@@ -34,7 +35,7 @@ class FakeApi:
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    async def list_pages(self, kind, namespace, *, labels):
+    async def list_pages(self, _kind, _namespace, *, labels):
         assert labels == "kubernetes.io/service-name=chat-engine"
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -102,9 +103,10 @@ async def test_who_leaves_does_not_wait_for_who_comes():
     await asyncio.wait_for(found.mend(), 60)
     assert router.urls == {A}
     # What was asked for once may still come: the next look takes it out.
-    router.silent = set()
-    while B not in router.urls:
-        await asyncio.sleep(0)
+    router.speaks.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert router.urls == {A, B}
     await found.mend()
     assert router.urls == {A}
 
@@ -117,4 +119,4 @@ async def test_a_worker_is_not_asked_for_twice_while_it_is_waited_for():
     for _ in range(3):
         await found.mend()
     assert router.said == [("add", A)]
-    router.silent = set()
+    router.speaks.set()

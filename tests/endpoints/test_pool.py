@@ -1,6 +1,5 @@
 """The pure part: who is wanted, and what differs. Missing data never means that nobody is."""
 
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,17 +96,16 @@ def test_a_list_of_an_older_history_counts():
 @given(st.lists(st.tuples(st.sampled_from("ab"), URLS), min_size=1, max_size=12), st.data())
 def test_in_whatever_order_it_is_told_the_last_state_holds(states, data):
     """Events of a watch and lists beside it, each state told at least once by a list at the end."""
-    history = [
-        (name, version, urls)
-        for version, (name, urls) in enumerate(states, start=1)
-    ]
+    history = [(name, version, urls) for version, (name, urls) in enumerate(states, start=1)]
     last = {name: (version, urls) for name, version, urls in history}
     slices = Slices()
     for name, version, urls in data.draw(st.permutations(history)):
         slices.upsert(a_slice(name, version, [u[7:-5] for u in urls]))
     wanted = frozenset().union(*(urls for _, urls in last.values()))
     assert slices.wanted() == wanted
-    slices.listed([a_slice(n, v, [u[7:-5] for u in urls]) for n, (v, urls) in last.items()], str(len(history)))
+    slices.listed(
+        [a_slice(n, v, [u[7:-5] for u in urls]) for n, (v, urls) in last.items()], str(len(history))
+    )
     assert slices.wanted() == wanted
 
 

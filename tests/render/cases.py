@@ -123,6 +123,7 @@ CASES: dict[str, tuple[dict[str, Any], Plan, Capabilities, tuple[str, ...]]] = {
         Capabilities(),
         (),
     ),
+    "router": ({"routing": {"type": "Router"}}, plan(), Capabilities(), ()),
     "amd": (
         {"engine": {"version": "0.33.0"}},
         plan(product=MI300X, parallelism=Parallelism(tensor=2)),

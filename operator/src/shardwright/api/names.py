@@ -16,11 +16,19 @@ LABEL_SERVING = f"{GROUP}/serving"
 APP_NAME = "shardwright-llm"
 MANAGED_BY = "shardwright"
 ROLE_ENGINE = "engine"
+ROLE_ROUTER = "router"
 
 ENGINE_CONTAINER = "engine"
 ENGINE_PORT = 8000
 """vLLM's own default; the number matters to nobody outside the pod."""
 ENGINE_PORT_NAME = "http"
+ROUTER_CONTAINER = "router"
+ROUTER_PORT = 8000
+ROUTER_METRICS_PORT = 29000
+"""The router's own default."""
+ENDPOINTS_CONTAINER = "endpoints"
+ENDPOINTS_PORT = 8001
+"""Probes of `shardwright endpoints`, beside the router."""
 CLIENT_PORT = 80
 """The client's endpoint: the port that HTTP clients use when a URL has none."""
 
@@ -38,6 +46,21 @@ def workload_name(service: str, revision: str) -> str:
 def engine_service_name(service: str) -> str:
     """Name of the headless Service over the engines."""
     return f"{service}-engine"
+
+
+def router_name(service: str) -> str:
+    """Name of the routers' Deployment, and of what goes with it."""
+    return f"{service}-router"
+
+
+def router_selector(service: str) -> dict[str, str]:
+    """Labels on all router pods of a service."""
+    return {LABEL_SERVICE: service, LABEL_ROLE: ROLE_ROUTER}
+
+
+def router_labels(service: str) -> dict[str, str]:
+    """Labels on the routers' objects and pods, and on the Service that selects them."""
+    return service_labels(service) | {LABEL_ROLE: ROLE_ROUTER}
 
 
 def service_labels(service: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ from shardwright.cli import option_values
 _DESCRIPTION = (
     "Follows the EndpointSlices of the Service --service and keeps the worker list of the router at --router "
     "as they have it. /readyz says whether the router may get requests: it answers, and has been given its "
-    "engines. It logs in as `shardwright run` does; an API server that cannot be reached changes nothing. The "
-    "operator puts it beside each router; SIGTERM ends it."
+    "engines. It logs in as `shardwright run` does; an API server that cannot be reached changes nothing. "
+    "The operator puts it beside each router; SIGTERM ends it."
 )
 
 

@@ -14,6 +14,7 @@ from shardwright.api.workload import LatencyTarget, SloSpec
 from shardwright.catalog.types import EngineClass
 from shardwright.planner.legality import quantizes_at_load
 from shardwright.planner.types import Plan
+from shardwright.render.routing import engine_flags
 from shardwright.render.storage import CACHE_PATH, Storage, source_type
 
 COMMAND: Final = ("vllm", "serve")
@@ -78,6 +79,7 @@ def engine_args(service: LLMService, plan: Plan, engine: EngineClass, files: Sto
     args += _plan_args(plan)
     args += _model_args(spec, plan)
     args += _server_args(spec, engine)
+    args += engine_flags(spec, engine.version)
     args += (spec.engine.args if spec.engine else None) or []
     return args
 

@@ -10,9 +10,10 @@ the admission plugin OwnerReferencesPermissionEnforcement is on.
 
 from typing import Final
 
-from shardwright.api.llmservice import API_VERSION, KIND, LLMService
+from shardwright.api.llmservice import LLMService
 from shardwright.api.names import (
     CLIENT_PORT,
+    ENGINE_CONTAINER,
     ENGINE_PORT,
     ENGINE_PORT_NAME,
     LABEL_REVISION,
@@ -22,13 +23,18 @@ from shardwright.api.names import (
     engine_selector,
     engine_service_name,
     revision_labels,
+    router_labels,
+    router_selector,
     service_labels,
     workload_name,
 )
+from shardwright.render.children import metadata
 from shardwright.render.digest import template_digest
 from shardwright.render.failed_start import annotation
 from shardwright.render.request import JsonObject, RenderRequest
 from shardwright.render.revision import read_revision, revision_data
+from shardwright.render.router import router_objects
+from shardwright.render.routing import wants_router
 from shardwright.render.startup import startup_budget
 from shardwright.render.storage import source_type
 from shardwright.render.template import pod_template
@@ -43,15 +49,30 @@ def render(request: RenderRequest) -> tuple[JsonObject, ...]:
     Raises ValueError when neither a plan nor a stored revision is given, RevisionError when the stored data
     cannot be read.
     """
-    return (*shared(request), *workload(request))
+    data = _data(request)
+    return (*_shared(request), *_workload(request, data), *_routers(request, data))
 
 
-def shared(request: RenderRequest) -> tuple[JsonObject, ...]:
-    """Return the objects that all revisions share: account, Services, disruption budget, pod monitor."""
+def workload(request: RenderRequest) -> tuple[JsonObject, ...]:
+    """Return the revision's own objects: ControllerRevision first, so that what runs is always on record."""
+    return _workload(request, _data(request))
+
+
+def _data(request: RenderRequest) -> JsonObject:
+    return dict(request.stored) if request.stored is not None else _new_data(request)
+
+
+def _workload(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]:
+    return _controller_revision(request, data), _deployment(request, data)
+
+
+def _shared(request: RenderRequest) -> tuple[JsonObject, ...]:
+    """Return what all revisions share: account, Services, disruption budget, pod monitor."""
     service = request.service
+    routed = wants_router(service.spec)
     objects = [
         _service_account(service),
-        _client_service(service, request.serves),
+        _client_service(service, request.serves, routed=routed and request.routed),
         _engine_service(service, request.serves),
         _budget(service),
     ]
@@ -60,10 +81,13 @@ def shared(request: RenderRequest) -> tuple[JsonObject, ...]:
     return tuple(objects)
 
 
-def workload(request: RenderRequest) -> tuple[JsonObject, ...]:
-    """Return the revision's own objects: ControllerRevision first, so that what runs is always on record."""
-    data = dict(request.stored) if request.stored is not None else _new_data(request)
-    return _controller_revision(request, data), _deployment(request, data)
+def _routers(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]:
+    """Return the routers, where there are to be any. Their policy follows what these engines tell."""
+    if not wants_router(request.service.spec):
+        return ()
+    containers = data["template"]["spec"]["containers"]
+    engine = next((c.get("args") or [] for c in containers if c["name"] == ENGINE_CONTAINER), [])
+    return router_objects(request.service, request.capabilities.router, engine)
 
 
 def _new_data(request: RenderRequest) -> JsonObject:
@@ -93,33 +117,16 @@ def _scraped_by_monitor(request: RenderRequest) -> bool:
     return request.stored is None or read_revision(request.stored).pod_monitor
 
 
-def _metadata(service: LLMService, name: str, labels: dict[str, str]) -> JsonObject:
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "name": service.metadata.name,
-        "uid": service.metadata.uid,
-        "controller": True,
-    }
-    return {
-        "name": name,
-        "namespace": service.metadata.namespace,
-        "labels": labels,
-        # Offline rendering knows no uid, and a reference without one is refused.
-        **({"ownerReferences": [owner]} if service.metadata.uid else {}),
-    }
-
-
 def _controller_revision(request: RenderRequest, data: JsonObject) -> JsonObject:
     service, revision = request.service, request.revision_hash
     name = workload_name(service.metadata.name, revision)
-    metadata = _metadata(service, name, revision_labels(service.metadata.name, revision))
+    head = metadata(service, name, revision_labels(service.metadata.name, revision))
     if request.failed is not None:
-        metadata["annotations"] = annotation(request.failed)
+        head["annotations"] = annotation(request.failed)
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": metadata,
+        "metadata": head,
         "revision": request.revision_number,
         "data": data,
     }
@@ -132,7 +139,7 @@ def _deployment(request: RenderRequest, data: JsonObject) -> JsonObject:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(service, workload_name(name, revision), revision_labels(name, revision)),
+        "metadata": metadata(service, workload_name(name, revision), revision_labels(name, revision)),
         "spec": {
             "replicas": request.replicas,
             "selector": {"matchLabels": selector},
@@ -157,9 +164,12 @@ def _serving(name: str, serves: str) -> tuple[dict[str, str], dict[str, str]]:
     return service_labels(name) | alone, engine_selector(name) | {LABEL_SERVING: "true"} | alone
 
 
-def _client_service(service: LLMService, serves: str) -> JsonObject:
+def _client_service(service: LLMService, serves: str, *, routed: bool) -> JsonObject:
+    """Return the endpoint. Its labels say whether it selects routers: a restart reads it there."""
     name = service.metadata.name
     labels, selector = _serving(name, serves)
+    if routed:
+        labels, selector = labels | router_labels(name), router_selector(name)
     port = {
         "name": ENGINE_PORT_NAME,
         "port": CLIENT_PORT,
@@ -170,7 +180,7 @@ def _client_service(service: LLMService, serves: str) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(service, name, labels),
+        "metadata": metadata(service, name, labels),
         "spec": {
             "type": "ClusterIP",
             "selector": selector,
@@ -192,7 +202,7 @@ def _engine_service(service: LLMService, serves: str) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(service, engine_service_name(name), labels),
+        "metadata": metadata(service, engine_service_name(name), labels),
         "spec": {
             "type": "ClusterIP",
             "clusterIP": "None",
@@ -207,7 +217,7 @@ def _service_account(service: LLMService) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": _metadata(service, engine_service_name(name), service_labels(name)),
+        "metadata": metadata(service, engine_service_name(name), service_labels(name)),
         # The engine never talks to the API server.
         "automountServiceAccountToken": False,
     }
@@ -218,7 +228,7 @@ def _budget(service: LLMService) -> JsonObject:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(service, name, service_labels(name)),
+        "metadata": metadata(service, name, service_labels(name)),
         "spec": {
             # One at a time: an engine takes minutes to come back. Engines that are not ready may always be
             # evicted, or a crash loop would block a node's drain.
@@ -235,7 +245,7 @@ def _pod_monitor(service: LLMService) -> JsonObject:
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
-        "metadata": _metadata(service, name, service_labels(name)),
+        "metadata": metadata(service, name, service_labels(name)),
         "spec": {
             "selector": {"matchLabels": engine_selector(name)},
             "podTargetLabels": [LABEL_SERVICE, LABEL_REVISION, LABEL_ROLE],

@@ -6,7 +6,7 @@ and what of it feeds a pod is frozen in the revision.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from shardwright.api.llmservice import LLMService
 from shardwright.planner.types import Plan
@@ -16,12 +16,32 @@ JsonObject = dict[str, Any]
 """A Kubernetes object, or a part of one, as JSON."""
 
 
+ROUTER_IMAGE: Final = "localhost/vllm-router:0.1.17"
+"""What `Containerfile.router` makes of the locked wheel. Upstream's own image starts another program (its
+Rust command line), which does not know `kv_aware`."""
+ENDPOINTS_IMAGE: Final = "localhost/shardwright:0.1.0"
+"""The operator's own image, by the name that docs/install.md builds it under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterParts:
+    """What a router is made of in this installation."""
+
+    image: str = ROUTER_IMAGE
+    endpoints_image: str = ENDPOINTS_IMAGE
+    """Has the command `shardwright endpoints`."""
+    role_kind: str = "ClusterRole"
+    role_name: str = "shardwright-endpoints"
+    """Role that lets a router read EndpointSlices; bound in the service's namespace alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What the cluster can do, as discovered."""
+    """What the cluster can do, as discovered, and what this installation has to offer."""
 
     pod_monitor: bool = False
     """monitoring.coreos.com/v1 PodMonitor is served."""
+    router: RouterParts = field(default_factory=RouterParts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +70,6 @@ class RenderRequest:
     """The revision that alone gets traffic; empty: every replica that answers does."""
     failed: FailedStart | None = None
     """That this revision did not start."""
+    routed: bool = True
+    """With routing.type Router: the Service selects the routers. Not before one answers, when the engines
+    were served without."""

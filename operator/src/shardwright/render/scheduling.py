@@ -34,7 +34,7 @@ MOST_NODE_GPUS: Final = 16
 NO_SPREAD_SKEW: Final = 10_000
 """More pods than a node can hold, so that the constraint never rejects one."""
 
-_LOST: Final[tuple[JsonObject, ...]] = tuple(
+LOST: Final[tuple[JsonObject, ...]] = tuple(
     {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": NODE_LOSS_S}
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 )
@@ -143,14 +143,14 @@ def tolerations(spec: LLMServiceSpec, plan: Plan) -> list[JsonObject]:
     theirs = [_toleration(entry) for entry in spec.pool.tolerations or []]
     gpu = _toleration(gpu_toleration(plan.gpu_resource))
     spoken = {entry.get("key") for entry in theirs if entry.get("effect", "NoExecute") == "NoExecute"}
-    lost = [entry for entry in _LOST if entry["key"] not in spoken]
+    lost = [entry for entry in LOST if entry["key"] not in spoken]
     return theirs + ([] if gpu in theirs else [gpu]) + lost
 
 
 def pool_of_template(template: JsonObject, pool: PoolSpec) -> PoolSpec:
     """Return the pool that the pods of a recorded template can be scheduled to, whatever `pool` says."""
     pod = template.get("spec") or {}
-    tolerated = [entry for entry in pod.get("tolerations") or () if entry not in _LOST]
+    tolerated = [entry for entry in pod.get("tolerations") or () if entry not in LOST]
     return pool.model_copy(
         update={
             "node_selector": pod.get("nodeSelector"),

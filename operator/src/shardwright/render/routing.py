@@ -1,0 +1,50 @@
+"""How requests reach the engines: whether through a router, and by which of its policies.
+
+Decides from the spec and from the command line of the engines that run. Never the router's pod.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from shardwright.api.llmservice import LLMServiceSpec
+
+TELLS_TOKENS: Final = "--enable-scale-out"
+"""Lets an engine say how many tokens a prompt has (`/render`): else `kv_aware` takes each for nothing."""
+_SILENT: Final = "--no-enable-scale-out"
+TELLS_SINCE: Final = (0, 32, 0)
+"""The flag is in the lists of 0.32 and 0.33; earlier versions were not read."""
+_NAMES: Final = {"CacheAware": "cache_aware", "RoundRobin": "round_robin", "PowerOfTwo": "power_of_two"}
+
+
+def wants_router(spec: LLMServiceSpec) -> bool:
+    """Whether a router stands before the engines."""
+    return spec.routing is not None and spec.routing.type == "Router"
+
+
+def by_tokens(spec: LLMServiceSpec) -> bool:
+    """Whether the router is to go by the tokens that engines have before them."""
+    policy = (spec.routing and spec.routing.policy) or "Auto"
+    shared = spec.workload is not None and bool(spec.workload.shared_prefix_tokens)
+    return wants_router(spec) and (policy == "LeastLoad" or (policy == "Auto" and not shared))
+
+
+def policy(spec: LLMServiceSpec, engine: Sequence[str]) -> str:
+    """Return the router's policy before engines with this command line.
+
+    Measured (benchmarks/README.md): `kv_aware` alone sees tokens, and needs the engines to count them;
+    `power_of_two` is the best of the others at 70 % load. `cache_aware` keeps a prefix on one engine.
+    """
+    wanted = (spec.routing and spec.routing.policy) or "Auto"
+    if wanted in _NAMES:
+        return _NAMES[wanted]
+    if not by_tokens(spec):
+        return _NAMES["CacheAware"]
+    said = [word for word in engine if word in {TELLS_TOKENS, _SILENT}]
+    return "kv_aware" if said and said[-1] == TELLS_TOKENS else _NAMES["PowerOfTwo"]
+
+
+def engine_flags(spec: LLMServiceSpec, version: tuple[int, ...]) -> list[str]:
+    """Return what an engine must be told for the router's sake: nothing, when the user has spoken of it."""
+    theirs = (spec.engine.args if spec.engine else None) or []
+    spoken = any(word in {TELLS_TOKENS, _SILENT} for word in theirs)
+    return [TELLS_TOKENS] if by_tokens(spec) and version >= TELLS_SINCE and not spoken else []

@@ -1,0 +1,135 @@
+"""The routers: which policy, what of an engine they change, and what their pod may do."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from render.planbuilder import plan, service
+from render.validity import validate
+from shardwright.render.digest import FIELDS, Side, revision_hash, template_digest
+from shardwright.render.manifests import render
+from shardwright.render.request import Capabilities, RenderRequest, RouterParts
+from shardwright.render.router import router_args
+from shardwright.render.routing import TELLS_TOKENS, engine_flags, policy
+
+TELLING, SILENT = ["m", TELLS_TOKENS], ["m"]
+ROUTER = {"routing": {"type": "Router"}}
+PREFIX = {"workload": {"profile": "RAG", "sharedPrefixTokens": 2000}}
+
+
+def objects(spec, **more):
+    svc, chosen = service(spec), plan()
+    values = {"plan": chosen, "replicas": 2} | more
+    made = render(RenderRequest(service=svc, revision_hash=revision_hash(svc.spec, chosen), **values))
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in made}
+
+
+def engine_template(found):
+    (record,) = (obj for (kind, _), obj in found.items() if kind == "ControllerRevision")
+    return record["data"]["template"]
+
+
+@pytest.mark.parametrize(
+    ("routing", "more", "engine", "wanted"),
+    [
+        ({}, {}, TELLING, "kv_aware"),
+        ({"policy": "Auto"}, {}, SILENT, "power_of_two"),
+        ({}, PREFIX, TELLING, "cache_aware"),
+        ({"policy": "LeastLoad"}, PREFIX, TELLING, "kv_aware"),
+        ({"policy": "LeastLoad"}, {}, [*TELLING, "--no-enable-scale-out"], "power_of_two"),
+        ({"policy": "CacheAware"}, {}, TELLING, "cache_aware"),
+        ({"policy": "RoundRobin"}, {}, TELLING, "round_robin"),
+        ({"policy": "PowerOfTwo"}, {}, TELLING, "power_of_two"),
+    ],
+)
+def test_the_policy_is_the_best_that_the_engines_can_be_asked_for(routing, more, engine, wanted):
+    spec = service({"routing": {"type": "Router"} | routing} | more).spec
+    assert policy(spec, engine) == wanted
+
+
+@pytest.mark.parametrize(
+    ("spec", "version", "flags"),
+    [
+        ({}, (0, 33, 0), []),
+        ({"routing": {"type": "Service"}}, (0, 33, 0), []),
+        (ROUTER, (0, 33, 0), [TELLS_TOKENS]),
+        (ROUTER, (0, 31, 0), []),
+        (ROUTER | PREFIX, (0, 33, 0), []),
+        ({"routing": {"type": "Router", "policy": "RoundRobin"}}, (0, 33, 0), []),
+        (ROUTER | {"engine": {"args": ["--no-enable-scale-out"]}}, (0, 33, 0), []),
+    ],
+)
+def test_an_engine_is_told_only_what_the_policy_needs(spec, version, flags):
+    assert engine_flags(service(spec).spec, version) == flags
+
+
+def test_a_stored_revision_keeps_its_pods_and_the_policy_follows_them():
+    before = engine_template(objects({}))
+    stored = next(o for (kind, _), o in objects({}).items() if kind == "ControllerRevision")["data"]
+    after = objects(ROUTER, plan=None, stored=json.loads(json.dumps(stored)))
+    assert engine_template(after) == before
+    router = after["Deployment", "chat-router"]["spec"]["template"]["spec"]["containers"][0]
+    assert "--policy=power_of_two" in router["args"]
+    new = objects(ROUTER)["Deployment", "chat-router"]["spec"]["template"]["spec"]["containers"][0]
+    assert "--policy=kv_aware" in new["args"]
+
+
+def test_routing_moves_no_engine():
+    assert FIELDS["routing"] is Side.NEITHER
+    assert template_digest(service(ROUTER).spec) == template_digest(service({}).spec)
+
+
+def test_the_service_selects_routers_only_once_it_may():
+    routed, not_yet, without = objects(ROUTER), objects(ROUTER, routed=False), objects({})
+    selector = routed["Service", "chat"]["spec"]["selector"]
+    assert selector == routed["Deployment", "chat-router"]["spec"]["selector"]["matchLabels"]
+    assert routed["Service", "chat"]["metadata"]["labels"]["shardwright.dev/role"] == "router"
+    assert not_yet["Service", "chat"] == without["Service", "chat"]
+    assert ("Deployment", "chat-router") in not_yet
+    for found in (routed, not_yet):
+        assert found["Service", "chat-engine"] == without["Service", "chat-engine"]
+    assert set(without) < set(routed)
+
+
+def test_no_selector_of_engines_takes_a_router():
+    found = objects(ROUTER)
+    labels = found["Deployment", "chat-router"]["spec"]["template"]["metadata"]["labels"]
+    selectors = [
+        found["Service", "chat-engine"]["spec"]["selector"],
+        found["PodDisruptionBudget", "chat"]["spec"]["selector"]["matchLabels"],
+    ]
+    for selector in selectors:
+        assert not set(selector.items()) <= set(labels.items())
+
+
+def test_only_the_container_that_reads_slices_has_a_token_and_the_right_is_bound_in_its_namespace():
+    found = objects(ROUTER, capabilities=Capabilities(router=RouterParts(role_kind="Role", role_name="r")))
+    pod = found["Deployment", "chat-router"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    mounted = [c["name"] for c in pod["containers"] if any(m["name"] == "token" for m in c["volumeMounts"])]
+    assert mounted == ["endpoints"]
+    binding = found["RoleBinding", "chat-router"]
+    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}
+    assert binding["subjects"][0]["name"] == pod["serviceAccountName"]
+    assert binding["metadata"]["namespace"] == binding["subjects"][0]["namespace"]
+
+
+def test_the_pod_outlives_its_streams_and_asks_for_no_gpu():
+    found = objects(ROUTER | {"drain": {"maxSeconds": 60}})
+    pod = found["Deployment", "chat-router"]["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > 15 + 60
+    assert not [name for c in pod["containers"] for name in c["resources"]["limits"] if "gpu" in name]
+    for container in pod["containers"]:
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["lifecycle"]["preStop"]["sleep"]["seconds"] == 15
+
+
+@given(st.sampled_from(["Auto", "CacheAware", "LeastLoad", "RoundRobin", "PowerOfTwo"]), st.integers(0, 5000))
+def test_whatever_is_asked_for_is_valid(chosen, shared):
+    spec = {"routing": {"type": "Router", "policy": chosen}, "workload": {"sharedPrefixTokens": shared}}
+    for obj in objects(spec).values():
+        validate(obj)
+    words = router_args(policy(service(spec).spec, TELLING))
+    assert len(words) == len({word.partition("=")[0] for word in words})
