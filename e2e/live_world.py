@@ -38,8 +38,12 @@ class LiveWorld(World):
         return client.follow(self.cluster.kubeconfig, self.namespace, service, self.live.scale)
 
     def serving(self, service: str) -> list[Json]:
-        """Give the pods of a service that are ready."""
-        label = f"labelSelector=shardwright.dev/service={service}"
+        """Give the engine pods of a service that are ready."""
+        return self.ready_pods(service, "engine")
+
+    def ready_pods(self, service: str, role: str) -> list[Json]:
+        """Give the pods of one role that are ready."""
+        label = f"labelSelector=shardwright.dev/service={service},shardwright.dev/role={role}"
         pods = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods?{label}")["items"]
         return [
             pod

@@ -84,7 +84,7 @@ SET = yaml.safe_load(
     scaling: {maxReplicas: 2, schedules: [{cron: "0 0 * * *", minReplicas: 1}], scaleToZero: {idleSeconds: 60}}
     planPolicy: Auto
     rollout: {canary: {steps: [{percent: 1, minutes: 1}]}}
-    routing: {type: Router, policy: CacheAware, apiKeySecretRef: {name: a, key: b}, maxQueuedRequests: 1,
+    routing: {type: Gateway, gatewayRef: {name: g}, policy: CacheAware, apiKeySecretRef: {name: a, key: b}, maxQueuedRequests: 1,
               maxQueueSeconds: 1}
     disaggregation: {mode: Auto}
     engine: {speculative: {method: ngram}, kvOffloadGiB: 1, multiNode: LeaderWorkerSet}

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,8 @@ BAD = [
     *(["run", *words] for words in (
         ["--workers=0"], ["--workers=-1"], ["--metrics-port=-1"], ["--metrics-port=65536"], ["--requests-per-second=0"],
         ["--requests-per-second=nan"], ["--requests-per-second=inf"], ["--burst=0"], ["--pool-config-map=a"], ["--pool-config-map=a/b"],
-        ["--engine-metrics-interval=nan"], ["--prometheus-tenant=a"], ["--log-level=loud"])),
+        ["--engine-metrics-interval=nan"], ["--prometheus-tenant=a"], ["--log-level=loud"], ["--endpoints-role=a"], ["--endpoints-role=Role/"])),
+    ["endpoints"], ["endpoints", "--service=a", "--namespace=b", "--router=127.0.0.1"], ["endpoints", "--service=a", "--namespace=b", "--port=-1"],
     [], ["no-such-command"], ["--no-such-option"],
 ]  # fmt: skip
 
@@ -115,7 +117,7 @@ def run(tmp_path, capsys, cluster):  # noqa: F811 -- the fixture
 def test_each_command_and_each_of_its_codes_is_documented_and_tried():
     assert {command for command, _ in DOCUMENTED} == set(COMMANDS)
     tried = {*((command, 0) for command in GOOD), *OTHERS, *((words[0], 2) for words in BAD if words)}
-    assert set(DOCUMENTED) - tried == {("run", 0), ("run", 1)}, "these two take a process"
+    assert set(DOCUMENTED) - tried == set(product(("run", "endpoints"), (0, 1))), "these take a process"
 
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"crds", "run"}))
@@ -150,8 +152,12 @@ def test_bad_usage_is_2_and_is_told_on_standard_error_alone(run, words):
 
 
 def operator(*words):
+    return process("run", *words)
+
+
+def process(*words):
     return subprocess.Popen(
-        [sys.executable, "-m", "shardwright.cli.main", "run", "--kubeconfig=/does/not/exist", *words],
+        [sys.executable, "-m", "shardwright.cli.main", *words, "--kubeconfig=/does/not/exist"],
         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip
 
@@ -173,4 +179,26 @@ def test_the_operator_ends_with_1_when_it_cannot_start():
             _, err = started.communicate(timeout=60)
     assert started.returncode == 1
     assert f"127.0.0.1 port={port}" in err
+    assert "Traceback" not in err
+
+
+FOLLOW = ("endpoints", "--service=chat-engine", "--namespace=team", "--address=127.0.0.1")
+
+
+def test_what_follows_endpoints_waits_for_a_login_and_ends_with_0_when_it_is_told_to():
+    with process(*FOLLOW, "--port=0") as started:
+        assert any("cannot log in yet" in line for line in iter(started.stderr.readline, ""))
+        started.send_signal(signal.SIGTERM)
+        started.communicate(timeout=60)
+    assert started.returncode == 0
+
+
+def test_what_follows_endpoints_ends_with_1_when_it_cannot_listen():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with process(*FOLLOW, f"--port={taken.getsockname()[1]}") as started:
+            _, err = started.communicate(timeout=60)
+    assert started.returncode == 1
+    assert "cannot listen" in err
     assert "Traceback" not in err

@@ -79,6 +79,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{/* The role that lets routers read EndpointSlices: of the cluster, or one in each namespace that is served. */}}
+{{- define "shardwright.endpointsKind" -}}
+{{- ternary "Role" "ClusterRole" (eq .Values.scope "Namespaced") }}
+{{- end }}
+
+{{- define "shardwright.endpointsName" -}}
+{{- printf "%s-endpoints" (include "shardwright.fullname" .) }}
+{{- end }}
+
 {{- define "shardwright.calibrationName" -}}
 {{- printf "%s-calibration" (include "shardwright.fullname" .) }}
 {{- end }}

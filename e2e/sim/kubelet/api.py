@@ -41,6 +41,7 @@ class Api:
     def __init__(self, kubeconfig: Path) -> None:
         document = yaml.safe_load(kubeconfig.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+        self.cluster = cluster
         self._server = cluster["server"]
         ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=ca)

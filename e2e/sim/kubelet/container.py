@@ -20,15 +20,21 @@ import aiohttp
 
 from harness.network import PodNetwork
 from harness.processes import Process, ProcessError
+from sim import router
 from sim.engine.behaviour import VARIABLE
-from sim.kubelet import environment, timing
+from sim.kubelet import accounts, environment, timing
 from sim.kubelet.api import AWAY, Api
 from sim.kubelet.rules import Rules
 from sim.kubelet.status import ContainerState, exit_code, terminated, timestamp
 
 Json = Any
 SOURCES = Path(__file__).parents[2]
-PROGRAMS: dict[str, tuple[str, ...]] = {"vllm": (sys.executable, "-m", "sim.engine")}
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "vllm": (sys.executable, "-m", "sim.engine"),
+    "vllm-router": (str(router.program()),),
+    # The operator's image has its program as entry point: the first word is its command.
+    "endpoints": (sys.executable, "-m", "shardwright.cli.main", "endpoints"),
+}
 _CONFIG_RETRY_S = 5.0
 _PROBE_KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
 
@@ -114,6 +120,8 @@ class Container:
             try:
                 address = self._network.address
                 known = await environment.variables(self._host.api, self._pod, self._manifest, address)
+                where = self._log().parent
+                known |= await accounts.variables(self._host.api, self._pod, self._manifest, where)
                 break
             except environment.ConfigError as error:
                 self._waits("CreateContainerConfigError", str(error))
@@ -276,7 +284,8 @@ class Container:
 
     def _environment(self, known: dict[str, str]) -> dict[str, str]:
         behaviour = {"speed": self._host.scale} | self._host.rules.engine(self._pod, self._manifest)
-        own = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+        sources = os.pathsep.join((str(SOURCES), str(SOURCES.parent / "operator" / "src")))
+        own = {"PATH": os.environ["PATH"], "PYTHONPATH": sources, "PYTHONUNBUFFERED": "1"}
         return own | known | {VARIABLE: json.dumps(behaviour)}
 
 

@@ -91,6 +91,7 @@ class Reason(StrEnum):
     SERVING = "Serving"
     STARTING = "Starting"
     NOT_ENOUGH_REPLICAS = "NotEnoughReplicas"
+    ROUTER_UNAVAILABLE = "RouterUnavailable"
     NO_REPLICAS = "NoReplicas"
     ROLLING_OUT = "RollingOut"
     ROLLOUT_WAITS_FOR_ROOM = "RolloutWaitsForRoom"
@@ -315,6 +316,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.STARTING: "Replicas are loading the model; wait, the message gives the start-up budget.",
         Reason.NOT_ENOUGH_REPLICAS: (
             "Fewer replicas answer than are wanted; see Placed and Degraded for the cause."
+        ),
+        Reason.ROUTER_UNAVAILABLE: (
+            "Engines answer and no router does; look at the router pods that the message selects, or write "
+            "spec.routing.type: Service to be served without."
         ),
         Reason.NO_REPLICAS: "No replica answers; see Placed and Degraded for the cause.",
         Reason.ROLLING_OUT: (

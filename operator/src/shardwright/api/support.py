@@ -14,6 +14,11 @@ from shardwright.api.reasons import Reason
 
 _Rule = tuple[str, str, Callable[[LLMServiceSpec], bool]]
 
+_QUEUE: Final = (
+    "the router's own queue counts no streams and refuses at once, so it is not used; requests queue in the "
+    "engines, which --max-num-queued-reqs in engine.args bounds"
+)
+
 _RULES: Final[tuple[_Rule, ...]] = (
     (
         "spec.model.adapters",
@@ -47,27 +52,27 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         "spec.routing.type",
-        "routers and gateways are not deployed yet; the endpoint is a Service over the engines",
-        lambda s: bool(s.routing and s.routing.type not in {None, "Service"}),
+        "nothing is made for a Gateway yet; the endpoint is a Service over the engines",
+        lambda s: bool(s.routing and s.routing.type == "Gateway"),
     ),
     (
         "spec.routing.policy",
-        "a routing policy needs the router, which is not deployed yet; the Service balances connections",
-        lambda s: bool(s.routing and s.routing.policy),
+        "a policy is the router's, which routing.type: Router deploys; the Service balances connections",
+        lambda s: bool(s.routing and s.routing.policy and s.routing.type != "Router"),
     ),
     (
         "spec.routing.apiKeySecretRef",
-        "no key is set from here yet; write engine.env with name VLLM_API_KEY and a secretRef",
+        "no router checks keys; write engine.env with name VLLM_API_KEY and a secretRef",
         lambda s: bool(s.routing and s.routing.api_key_secret_ref),
     ),
     (
         "spec.routing.maxQueuedRequests",
-        "the queue is the router's, which is not deployed yet; requests queue in the engines",
+        _QUEUE,
         lambda s: bool(s.routing and s.routing.max_queued_requests is not None),
     ),
     (
         "spec.routing.maxQueueSeconds",
-        "the queue is the router's, which is not deployed yet; requests queue in the engines",
+        _QUEUE,
         lambda s: bool(s.routing and s.routing.max_queue_seconds),
     ),
     (

@@ -9,7 +9,8 @@ _DESCRIPTION = (
     "Follows the EndpointSlices of the Service --service and keeps the worker list of the router at --router "
     "as they have it. /readyz says whether the router may get requests: it answers, and has been given its "
     "engines. It logs in as `shardwright run` does; an API server that cannot be reached changes nothing. "
-    "The operator puts it beside each router; SIGTERM ends it."
+    "The operator puts it beside each router. Exit code: 0 stopped by a signal, 1 failed, and its log says "
+    "why, 2 bad input."
 )
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 
 from shardwright.cli import option_values, prices, run_metrics
+from shardwright.render.request import ENDPOINTS_IMAGE, ROUTER_IMAGE, RouterParts
 
 _DESCRIPTION = (
     "Runs the operator. It logs in with --kubeconfig or --context, else with the pod's service account, else "
@@ -52,6 +53,22 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="take the nodes from this ConfigMap's key nodes.yaml (as `kubectl get nodes -o yaml` prints "
         "them) instead of reading nodes, and look at pods in the served namespaces only; needs --namespace",
     )
+    routers = parser.add_argument_group("routers (spec.routing.type: Router)")
+    routers.add_argument(
+        "--router-image", default=ROUTER_IMAGE, metavar="IMAGE", help="has vllm-router (%(default)s)"
+    )
+    routers.add_argument(
+        "--endpoints-image",
+        default=ENDPOINTS_IMAGE,
+        metavar="IMAGE",
+        help="has `shardwright endpoints`: the operator's own (%(default)s)",
+    )
+    routers.add_argument(
+        "--endpoints-role",
+        default="ClusterRole/shardwright-endpoints",
+        metavar="KIND/NAME",
+        help="Role or ClusterRole that lets a router read EndpointSlices (%(default)s)",
+    )
     prices.add_option(parser)
     run_metrics.add_options(parser)
     process = parser.add_argument_group("process")
@@ -83,6 +100,10 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 2
+    kind, _, role = args.endpoints_role.partition("/")
+    if kind not in {"Role", "ClusterRole"} or not role:
+        print("--endpoints-role must be Role/NAME or ClusterRole/NAME", file=sys.stderr)
+        return 2
     try:
         engine_metrics = run_metrics.read(args)
         products = prices.read(args.prices)
@@ -110,6 +131,12 @@ def run(args: argparse.Namespace) -> int:
             burst=args.burst,
             engine_metrics=engine_metrics,
             products=products,
+            router=RouterParts(
+                image=args.router_image,
+                endpoints_image=args.endpoints_image,
+                role_kind=kind,
+                role_name=role,
+            ),
             log_format=args.log_format,
             log_level=args.log_level,
         )

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import KIND, LLMService, ServiceKey
-from shardwright.api.names import ENGINE_CONTAINER, LABEL_REVISION, LABEL_SERVICE
+from shardwright.api.names import ENGINE_CONTAINER, LABEL_REVISION, LABEL_ROLE, LABEL_SERVICE, ROLE_ROUTER
 from shardwright.api.problems import Problem
 from shardwright.api.status import CalibrationStatus, Condition, RolloutStatus, ScalingStatus
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
@@ -80,6 +80,10 @@ class ChildFacts(NamedTuple):
     """ControllerRevision: digest of the spec that it was made for."""
     failed: FailedStart | None = None
     """ControllerRevision: that it did not start."""
+    role: str = ""
+    """What its label says it is part of: the engine, the router, or all."""
+    ready: int = 0
+    """Deployment of routers: how many are ready. Of engines, their pods tell."""
 
     @property
     def key(self) -> ServiceKey:
@@ -90,6 +94,11 @@ class ChildFacts(NamedTuple):
     def child_key(self) -> ChildKey:
         """Identity among children."""
         return self.kind, self.namespace, self.name
+
+    @property
+    def is_workload(self) -> bool:
+        """Whether it is the Deployment of a revision's engines."""
+        return self.kind == "Deployment" and self.role != ROLE_ROUTER
 
     def belongs_to(self, uid: str) -> bool:
         """Whether it is a child of the LLMService that its label names, when that has this uid.
@@ -215,6 +224,7 @@ def seen_facts(kind: str, metadata: JsonObject) -> ChildFacts:
         edition=str(metadata.get("generation") or metadata["resourceVersion"]),
         deleting="deletionTimestamp" in metadata,
         additions=additions(metadata),
+        role=intern(labels.get(LABEL_ROLE, "")),
     )
 
 
@@ -225,6 +235,7 @@ def _with_content(facts: ChildFacts, obj: JsonObject) -> ChildFacts:
             replicas=1 if replicas is None else replicas,
             deadline_exceeded=_deadline_exceeded(obj),
             create_failure=_create_failure(obj),
+            ready=(obj.get("status") or {}).get("readyReplicas", 0) if facts.role == ROLE_ROUTER else 0,
         )
     if facts.kind == "ControllerRevision":
         data = obj.get("data") or {}

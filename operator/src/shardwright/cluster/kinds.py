@@ -45,12 +45,10 @@ DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudge
 POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
-ENDPOINT_SLICE = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
-"""Read by `shardwright endpoints` alone, not by the operator."""
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
 
-CHILD_KINDS = (DEPLOYMENT, REVISION, SERVICE, SERVICE_ACCOUNT, DISRUPTION_BUDGET)
+CHILD_KINDS = (DEPLOYMENT, REVISION, SERVICE, SERVICE_ACCOUNT, DISRUPTION_BUDGET, ROLE_BINDING)
 """Kinds that every cluster serves and of which we make children; PodMonitor joins where it is served."""
 
 BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, POD_MONITOR)}

@@ -122,6 +122,7 @@ class _DeploymentSpec(TypedDict, total=False):
 
 class _DeploymentStatus(TypedDict, total=False):
     conditions: list[_Condition]
+    readyReplicas: int
 
 
 class _Deployment(TypedDict, total=False):

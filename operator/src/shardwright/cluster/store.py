@@ -249,7 +249,9 @@ class Store:
                 after = before._replace(digest=after.digest if same else before.digest)
             else:
                 after = after._replace(
-                    deadline_exceeded=before.deadline_exceeded, create_failure=before.create_failure
+                    deadline_exceeded=before.deadline_exceeded,
+                    create_failure=before.create_failure,
+                    ready=before.ready,
                 )
         self._keep_child(after)
 

@@ -7,6 +7,7 @@ from shardwright.catalog.gpus import load_products
 from shardwright.catalog.types import GPUProduct
 from shardwright.cluster.credentials import Source
 from shardwright.metrics.login import EngineMetrics
+from shardwright.render.request import RouterParts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class Options:
     """None: they are not read."""
     products: Mapping[str, GPUProduct] = field(default_factory=load_products)
     """By every name, with the prices that plans from now on count with."""
+    router: RouterParts = field(default_factory=RouterParts)
+    """Images and right of routers."""
     log_format: str = "text"
     """text (key=value) or json."""
     log_level: str = "info"

@@ -382,7 +382,7 @@ def wanted_replicas(
     if core is None:
         return 0
     resolved, max_gpus = entry.resolved or resolve(service.spec), service.spec.pool.max_gpus
-    ours = [c for c in children if c.kind == "Deployment" and c.belongs_to(entry.uid)]
+    ours = [c for c in children if c.is_workload and c.belongs_to(entry.uid)]
     running = sum(c.replicas for c in ours)
     live = sum(c.replicas for c in ours if c.revision == proposal.target)
     if proposal.waiting is not None and not proposal.held:

@@ -114,6 +114,8 @@ class Reconciler:
         self._bar(live, service, work, desired, outcome)
         if outcome.written and work.target is not None and work.target.replicas < now.desired:
             self.dispatch.queue.add(entry.key)  # it was taken, so that room may be made for it
+        if now.routing.leaves(service.spec) and work.target is not None:
+            self.dispatch.queue.add(entry.key)  # now that the Service selects the engines, its routers may go
         after = observe(self.store, self.planning, live, service, proposal)
         if work.target is not None and work.target.failed is not None:
             self._give_up(after)

@@ -220,6 +220,7 @@ class Reporter:
             failed=failed_facts(now),
             ends_first=work.ends_first,
             workloads=self._workloads(now, work),
+            router=now.routing.facts(now.service.spec),
             metrics=self.engine_metrics(now.entry, now.target),
             scaling=self.scaling(now.entry, now.target, now.desired),
         )

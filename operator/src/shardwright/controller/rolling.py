@@ -71,7 +71,7 @@ def answering(store: Store, entry: ServiceEntry) -> dict[str, int]:
         (
             child.revision
             for child in store.children_of(entry.key).values()
-            if child.kind == "Deployment" and child.belongs_to(entry.uid) and not child.deleting
+            if child.is_workload and child.belongs_to(entry.uid) and not child.deleting
         ),
         0,
     )
@@ -86,7 +86,7 @@ def needs_a_whole_set(service: LLMService, target: str, children: Iterable[Child
     rollout = service.spec.rollout
     if rollout is None or rollout.strategy != "BlueGreen":
         return False
-    theirs = {c.revision: c.replicas for c in children if c.kind == "Deployment" and c.belongs_to(uid)}
+    theirs = {c.revision: c.replicas for c in children if c.is_workload and c.belongs_to(uid)}
     return bool(theirs) and not theirs.get(target)
 
 

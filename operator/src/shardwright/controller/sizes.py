@@ -211,7 +211,7 @@ class Sizes:
         running = sum(
             child.replicas
             for child in self.store.children_of(entry.key).values()
-            if child.kind == "Deployment" and child.belongs_to(entry.uid)
+            if child.is_workload and child.belongs_to(entry.uid)
         )
         return max(budget, running * proposal.core.gpus_per_replica)
 

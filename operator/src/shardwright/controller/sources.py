@@ -75,14 +75,14 @@ async def follow_pool(parts: Parts, where: tuple[str, str]) -> None:
 async def capabilities(api: Api, options: Options) -> Capabilities:
     """Find out what the cluster serves and lets us use."""
     if not await api.serves(kinds.POD_MONITOR):
-        return Capabilities()
+        return Capabilities(router=options.router)
     try:
         for scope in options.scopes:
             await api.versions(kinds.POD_MONITOR, scope)
     except Forbidden:
         _LOG.info("PodMonitor is served but not permitted; pods get scrape annotations")
-        return Capabilities()
-    return Capabilities(pod_monitor=True)
+        return Capabilities(router=options.router)
+    return Capabilities(pod_monitor=True, router=options.router)
 
 
 def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]:

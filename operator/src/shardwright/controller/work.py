@@ -21,6 +21,7 @@ from shardwright.controller.one_node import in_the_way
 from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
 from shardwright.controller.rolling import others, placed_of, state_of
 from shardwright.controller.rollout import Decision, State, Step, decide, hold
+from shardwright.controller.routers import Routing, seen_routing
 from shardwright.diagnose.facts import PodTrouble
 from shardwright.planner.types import Plan
 from shardwright.render.approval import CALIBRATED, PROPOSED
@@ -53,6 +54,7 @@ class Situation:
     """What is wrong with pods, by namespace and name; of all services."""
     serves: str = ""
     """The revision that alone gets traffic, as the Service says; empty: all do."""
+    routing: Routing = field(default_factory=Routing)
     barred: bool = False
     """No further pod of the target can be made now (`controller.barred`)."""
 
@@ -106,6 +108,8 @@ class Work:
     """Where the rollout stands; None where there is none."""
     decision: Decision = field(default_factory=lambda: Decision(new=0))
     canary: CanaryNow | None = None
+    routed: bool = False
+    """The Service selects the routers."""
 
     @property
     def renders(self) -> bool:
@@ -139,7 +143,7 @@ def observe(
         deployments={
             child.revision: child
             for child in children.values()
-            if child.kind == "Deployment" and child.belongs_to(entry.uid) and not child.deleting
+            if child.is_workload and child.belongs_to(entry.uid) and not child.deleting
         },
         revisions=revisions_of(children, entry.uid),
         pods={name: pod._replace(ready=False) if name in lost else pod for name, pod in pods.items()}
@@ -147,6 +151,7 @@ def observe(
         else pods,
         lost=lost,
         troubles=store.troubles,
+        routing=seen_routing(children, entry),
         serves=endpoint.revision if endpoint is not None and endpoint.belongs_to(entry.uid) else "",
         barred=most is not None,
     )
@@ -187,6 +192,8 @@ def plan_work(
     if made or ((count or not now.desired or offered) and work.decision.step is not Step.PAUSED):
         work.target = Intent(revision=now.target, replicas=count, number=_number(now), failed=failed)
     _keep_old(now, work, work.decision)
+    work.routed = now.routing.may_route(now.service.spec)
+    work.remove += now.routing.left_over(now.service.spec)
     if any(record.failed is not None for record in now.revisions):
         work.lifted = [*_lifted(now, planning, work)]
     if work.target is not None and set(now.deployments) <= {now.target}:
@@ -246,7 +253,7 @@ def desired_children(
     digest = planning.template_digest(now.entry, now.service)
     if work.target is not None:
         wanted, serves = _request(now, work.target, capabilities, digest), work.decision.serves
-        objects += render(replace(wanted, serves=serves) if serves else wanted)
+        objects += render(replace(wanted, serves=serves, routed=work.routed))
     for intent in work.earlier:
         objects.append(workload(_request(now, intent, capabilities, digest))[1])
     for intent in (*work.lifted, *([work.record] if work.record else [])):
@@ -283,7 +290,14 @@ def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest:
 
 def signature(now: Situation, work: Work, capabilities: Capabilities) -> tuple[object, ...]:
     """Name what rendering depends on: equal signatures render equal children."""
-    wanted = work.target, tuple(work.earlier), work.record, tuple(work.lifted), work.decision.serves
+    wanted = (
+        work.target,
+        tuple(work.earlier),
+        work.record,
+        tuple(work.lifted),
+        work.decision.serves,
+        work.routed,
+    )
     return now.entry.uid, now.entry.generation, *wanted, capabilities
 
 

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from shardwright.api.names import router_selector
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
 from shardwright.api.scaling_reasons import (
@@ -23,7 +24,7 @@ from shardwright.api.scaling_reasons import (
     UnknownSignal,
 )
 from shardwright.api.status import Condition, ScalingStatus
-from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
+from shardwright.diagnose.facts import PlacementFacts, RouterFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, pods_refused, unschedulable, worst
 from shardwright.diagnose.waiting import planned_anew, reason_of, sentence
@@ -299,6 +300,8 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
         message = "Scaled to zero: raise the replicas to serve again"
         return _Verdict(status="False", reason=Reason.SCALED_TO_ZERO, message=message)
     if ready >= enough(facts.needed_replicas):
+        if facts.router is not None and facts.router.in_front and not facts.router.ready:
+            return _no_router(facts, facts.router)
         return _Verdict(status="True", reason=Reason.SERVING, message="Enough replicas answer")
     trouble = worst(facts)
     if trouble is not None and trouble.reason not in HARMLESS:
@@ -311,6 +314,24 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
         message = "Some replicas answer, but fewer than the service needs"
         return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
     return _Verdict(status="False", reason=Reason.STARTING, message="The engines are loading the model")
+
+
+def _no_router(facts: ServiceFacts, router: RouterFacts) -> _Verdict:
+    """Say that the engines would answer, and no router does."""
+    where = f"kubectl -n {facts.namespace} describe pods -l {_selector(router_selector(facts.name))}"
+    if router.in_front:
+        message = "The engines answer, but no router does, and the Service selects the routers"
+    else:
+        message = "The Service selects the engines until a router answers"
+    if router.create_failure:
+        message += f"; their pods cannot be created: {router.create_failure}"
+    elif router.stuck:
+        message += f"; their pods have not become ready for long: see {where}"
+    return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
+
+
+def _selector(labels: dict[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _coming(facts: ServiceFacts) -> tuple[Reason, str]:
@@ -352,6 +373,8 @@ def _ready(
             return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
         message = "Clients are served, but not all replicas answer yet"
         return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
+    if facts.router is not None and not facts.router.in_front:
+        return _no_router(facts, facts.router)
     if waiting is not None:
         message = f"All replicas answer. {planned.message}"
         return _Verdict(status="True", reason=planned.reason, message=message)

@@ -103,6 +103,20 @@ class WorkloadFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RouterFacts:
+    """The routers of a service."""
+
+    desired: int
+    ready: int
+    in_front: bool
+    """The Service selects them."""
+    stuck: bool = False
+    """Their Deployment's Progressing condition says ProgressDeadlineExceeded."""
+    create_failure: str = ""
+    """Why their pods cannot be created, in the words of the API server; empty when they can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsFacts:
     """What the engines' metrics say, and why they say nothing."""
 
@@ -237,6 +251,8 @@ class ServiceFacts:
     """A claim for one node, for which old replicas end before new ones are made; empty when none do."""
     workloads: tuple[WorkloadFacts, ...] = ()
     """All workloads of the service, old revisions included."""
+    router: RouterFacts | None = None
+    """None where no router is asked for."""
     metrics: MetricsFacts = field(default_factory=MetricsFacts)
     scaling: ScalingStatus | None = None
     """How the size came about, as it was last worth telling; None where the planned count holds."""

@@ -14,13 +14,14 @@ from typing import Final
 from shardwright.cluster.api import Api
 from shardwright.cluster.errors import ClusterError
 from shardwright.cluster.json import JsonObject
-from shardwright.cluster.kinds import ENDPOINT_SLICE
+from shardwright.cluster.kinds import Kind
 from shardwright.cluster.watch import Watch
 from shardwright.endpoints.pool import Slices, difference, is_filled
 from shardwright.endpoints.router import Router
 
 _LOG = logging.getLogger(__name__)
 
+ENDPOINT_SLICE: Final = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 POLL_S: Final = 0.5
 LIST_S: Final = 5.0
 LIST_TIMEOUT_S: Final = 5.0

@@ -54,7 +54,12 @@ async def _run(options: Options) -> int:
         loop.add_signal_handler(number, stop.set)
     router = HttpRouter(options.router)
     state: dict[str, Follower] = {}
-    runner = await serve(lambda: state.get("follower"), options.address, options.port)
+    try:
+        runner = await serve(lambda: state.get("follower"), options.address, options.port)
+    except OSError as error:
+        _LOG.critical("cannot listen address=%s port=%d error=%s", options.address, options.port, error)
+        await router.close()
+        return 1
     main = asyncio.create_task(_follow(options, router, state))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({main, stopped}, return_when=asyncio.FIRST_COMPLETED)

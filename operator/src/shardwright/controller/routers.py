@@ -1,0 +1,79 @@
+"""Where a service stands on its way to routers, or back. No I/O.
+
+Decides when the Service may select the routers, and when they may go. An endpoint that serves is never moved
+to routers of which none is ready; one that is new begins with them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.names import ROLE_ROUTER, router_name
+from shardwright.cluster.facts import ChildFacts, ServiceEntry
+from shardwright.diagnose.facts import RouterFacts
+from shardwright.render.router import REPLICAS
+from shardwright.render.routing import wants_router
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """What is live of a service's routers and of its Service."""
+
+    endpoint: bool = False
+    """There is a Service of ours."""
+    routed: bool = False
+    """It selects the routers, as its label says."""
+    deployment: ChildFacts | None = None
+    parts: list[ChildFacts] = field(default_factory=list)
+    """All that there is of the routers, the Service aside."""
+
+    def may_route(self, spec: LLMServiceSpec) -> bool:
+        """Whether the Service is to select the routers now."""
+        if not wants_router(spec):
+            return False
+        return self.routed or not self.endpoint or self.ready > 0
+
+    def left_over(self, spec: LLMServiceSpec) -> list[ChildFacts]:
+        """Return what may go: routers that nobody wants, once the Service selects them no more."""
+        return [] if wants_router(spec) or self.routed else self.parts
+
+    def leaves(self, spec: LLMServiceSpec) -> bool:
+        """Whether the Service still selects routers that are to go."""
+        return self.routed and not wants_router(spec)
+
+    @property
+    def ready(self) -> int:
+        """Routers that answer."""
+        return self.deployment.ready if self.deployment is not None else 0
+
+    def facts(self, spec: LLMServiceSpec) -> RouterFacts | None:
+        """Return what is told of them; None where none are wanted."""
+        if not wants_router(spec):
+            return None
+        stuck = self.deployment is not None and self.deployment.deadline_exceeded
+        failure = self.deployment.create_failure if self.deployment is not None else ""
+        return RouterFacts(
+            desired=REPLICAS, ready=self.ready, in_front=self.routed, stuck=stuck, create_failure=failure
+        )
+
+
+def seen_routing(children: Mapping[tuple[str, str], ChildFacts], entry: ServiceEntry) -> Routing:
+    """Read it from the children of a service."""
+    name = entry.key.name
+    endpoint = children.get(("Service", name))
+    ours = endpoint is not None and endpoint.belongs_to(entry.uid)
+    parts = [
+        child
+        for child in children.values()
+        if child.role == ROLE_ROUTER
+        and child.kind != "Service"
+        and child.belongs_to(entry.uid)
+        and not child.deleting
+    ]
+    deployment = next((c for c in parts if (c.kind, c.name) == ("Deployment", router_name(name))), None)
+    return Routing(
+        endpoint=ours,
+        routed=ours and endpoint is not None and endpoint.role == ROLE_ROUTER,
+        deployment=deployment,
+        parts=parts,
+    )
