@@ -122,6 +122,38 @@ def table(*groups: str, without: str = "") -> set[tuple[str, str, str]]:
     }
 
 
+READS_SLICES = [
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+]
+
+
+def binds(resource: str) -> list[Manifest]:
+    """Give the one rule by which the operator may bind one role."""
+    return [
+        {
+            "apiGroups": ["rbac.authorization.k8s.io"],
+            "resources": [resource],
+            "resourceNames": ["shardwright-endpoints"],
+            "verbs": ["bind"],
+        }
+    ]
+
+
+def of_operator(manifest: Manifest) -> bool:
+    """Whether a role is not about routers."""
+    return "-endpoints" not in manifest["metadata"]["name"]
+
+
+def routing_rights(manifests: list[Manifest], kind: str, namespace: str) -> tuple[object, object]:
+    """Give what routers may do, and what the operator may bind."""
+    rules = {
+        m["metadata"]["name"]: m["rules"]
+        for m in manifests
+        if m["kind"] == kind and m["metadata"].get("namespace", "") == namespace
+    }
+    return rules["shardwright-endpoints"], rules["shardwright-endpoints-binder"]
+
+
 def test_lint() -> None:
     result = helm("lint", "--strict", str(CHART), "--kube-version", KUBE_VERSION)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -146,19 +178,28 @@ def test_rights_in_the_cluster_scope() -> None:
     manifests = render()
     assert granted(only(manifests, "ClusterRole")) == table("namespaced", "pool", "cluster")
     assert not [m for m in manifests if m["kind"] in {"Role", "RoleBinding"}]
+    assert routing_rights(manifests, "ClusterRole", "") == (READS_SLICES, binds("clusterroles"))
 
 
 def test_rights_in_the_namespaced_scope() -> None:
     manifests = render(*NAMESPACED)
     assert granted(only(manifests, "ClusterRole", "shardwright-system")) == table("pool", "cluster")
-    roles = {m["metadata"]["namespace"]: granted(m) for m in manifests if m["kind"] == "Role"}
+    roles = {
+        m["metadata"]["namespace"]: granted(m) for m in manifests if m["kind"] == "Role" and of_operator(m)
+    }
     assert roles == {"team-a": table("namespaced"), "team-b": table("namespaced")}
+    for namespace in ("team-a", "team-b"):
+        assert routing_rights(manifests, "Role", namespace) == (READS_SLICES, binds("roles"))
 
 
 def test_rights_with_a_declared_pool() -> None:
     manifests = render(*DECLARED, "rbac.aggregateUserRoles=false")
     assert not [m for m in manifests if m["kind"].startswith("Cluster")]
-    roles = {(m["metadata"]["namespace"], m["metadata"]["name"]): m for m in manifests if m["kind"] == "Role"}
+    roles = {
+        (m["metadata"]["namespace"], m["metadata"]["name"]): m
+        for m in manifests
+        if m["kind"] == "Role" and of_operator(m)
+    }
     assert granted(roles.pop(("team-a", "shardwright"))) == table("namespaced", "pool")
     assert granted(roles.pop(("team-b", "shardwright"))) == table("namespaced", "pool")
     (role,) = roles.values()
@@ -181,7 +222,9 @@ def test_every_binding_leads_from_the_account_to_a_role() -> None:
         roles = {
             (m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"])
             for m in manifests
-            if m["kind"] in {"Role", "ClusterRole"} and not m["metadata"]["name"].endswith(("-view", "-edit"))
+            if m["kind"] in {"Role", "ClusterRole"}
+            # What others are given, by built-in roles and by the operator.
+            and not m["metadata"]["name"].endswith(("-view", "-edit", "-endpoints"))
         }
         bindings = [m for m in manifests if m["kind"] in {"RoleBinding", "ClusterRoleBinding"}]
         for binding in bindings:

@@ -187,6 +187,11 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
             wait_until(lambda: settled(cluster.api.get(path)), f"the plan for {tokens} tokens")
         wait_until(lambda: len(names(cluster, namespace, "deployments")) == 1, "the last workload alone")
         wait_until(lambda: len(names(cluster, namespace, "controllerrevisions")) < 8, "a trimmed history")
+        # Routers, made and taken away.
+        for kind, count in (("Router", 2), ("Service", 1)):
+            cluster.api.merge(path, {"spec": {"routing": {"type": kind}}})
+            wait_until(lambda: len(names(cluster, namespace, "deployments")) == count, kind)  # noqa: B023
+            wait_until(lambda: settled(cluster.api.get(path)), f"the service by {kind}")
         cluster.api.delete(path)
         wait_until(lambda: gone(lambda: cluster.api.get(path)), "the end of the service")
 

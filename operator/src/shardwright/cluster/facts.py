@@ -195,7 +195,7 @@ def _whole(obj: JsonObject) -> bool:
     """Whether all that we may have said is there: a watch gives metadata, and a Deployment's progress."""
     if obj["kind"] == "Deployment":
         return "template" in obj.get("spec", ())
-    return "spec" in obj or "data" in obj or "automountServiceAccountToken" in obj
+    return not obj.keys().isdisjoint(("spec", "data", "automountServiceAccountToken", "roleRef"))
 
 
 def written_facts(obj: JsonObject, metadata: JsonObject, digest_applied: bytes) -> ChildFacts:

@@ -113,6 +113,8 @@ class _Child(TypedDict, total=False):
     """Kept as bytes: most events of a record are the echo of our own write, and are not read."""
     revision: int
     automountServiceAccountToken: bool
+    roleRef: Any
+    subjects: Any
     status: Any
 
 

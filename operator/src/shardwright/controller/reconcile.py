@@ -114,9 +114,9 @@ class Reconciler:
         self._bar(live, service, work, desired, outcome)
         if outcome.written and work.target is not None and work.target.replicas < now.desired:
             self.dispatch.queue.add(entry.key)  # it was taken, so that room may be made for it
-        if now.routing.leaves(service.spec) and work.target is not None:
-            self.dispatch.queue.add(entry.key)  # now that the Service selects the engines, its routers may go
         after = observe(self.store, self.planning, live, service, proposal)
+        if now.routing.leaves(service.spec) and not after.routing.routed:
+            self.dispatch.queue.add(entry.key)  # the Service has left its routers: they may go
         if work.target is not None and work.target.failed is not None:
             self._give_up(after)
             return _later(REPORT_S)

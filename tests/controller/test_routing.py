@@ -1,0 +1,100 @@
+"""The way to routers and back: the endpoint moves when somebody answers there, and routers go when it has left them."""
+
+import asyncio
+
+import pytest
+
+from shardwright.controller.options import Options
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+ROUTER = {"routing": {"type": "Router"}}
+PARTS = ("ServiceAccount", "RoleBinding", "PodDisruptionBudget", "Deployment")
+
+
+def role(fake):
+    """What the endpoint selects."""
+    return fake.objects["Service", "team", "chat"]["spec"]["selector"]["shardwright.dev/role"]
+
+
+def parts(fake):
+    return {kind for kind, _, name in fake.objects if name == "chat-router"}
+
+
+async def answer(fake, routers):
+    key = ("Deployment", "team", "chat-router")
+    fake.server._store("MODIFIED", key, fake.objects[key] | {"status": {"readyReplicas": routers}})
+    await asyncio.sleep(5)
+
+
+async def begun(fake, **spec):
+    fake.node("n1")
+    fake.put("chat", **spec)
+    await asyncio.sleep(2)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+
+
+async def test_a_new_service_begins_behind_its_routers_and_is_available_when_one_answers(fake):
+    await begun(fake, **ROUTER)
+    assert (role(fake), parts(fake)) == ("router", set(PARTS))
+    assert fake.condition("chat", "Available") == ("False", "RouterUnavailable")
+    assert fake.condition("chat", "Ready") == ("False", "RouterUnavailable")
+    await answer(fake, 1)
+    assert fake.condition("chat", "Available") == ("True", "Serving")
+    assert fake.condition("chat", "Ready")[0] == "True"
+    await answer(fake, 0)
+    assert fake.condition("chat", "Available") == ("False", "RouterUnavailable")
+    assert role(fake) == "router"
+
+
+async def test_what_serves_is_moved_to_routers_only_when_one_answers(fake):
+    await begun(fake)
+    engines = fake.deployments()
+    fake.put("chat", at=1, **ROUTER)
+    await asyncio.sleep(5)
+    assert (role(fake), parts(fake)) == ("engine", set(PARTS))
+    assert fake.condition("chat", "Available") == ("True", "Serving")
+    assert fake.condition("chat", "Ready") == ("False", "RouterUnavailable")
+    assert "selects the engines until a router answers" in fake.message("chat", "Ready")
+    await answer(fake, 1)
+    assert role(fake) == "router"
+    assert fake.condition("chat", "Ready")[0] == "True"
+    assert {name: count for name, count in fake.deployments().items() if name != "chat-router"} == engines
+
+
+async def test_the_way_back_leaves_nothing_and_routers_go_last(fake):
+    await begun(fake, **ROUTER)
+    await answer(fake, 2)
+    before = len(fake.log)
+    fake.put("chat", at=1)
+    await asyncio.sleep(5)
+    assert (role(fake), parts(fake)) == ("engine", set())
+    said = [what for what in fake.log[before:] if "chat-router" in what or what.endswith("Service/chat")]
+    assert said[0].endswith("Service/chat"), said
+    assert len([what for what in said if what.startswith("delete")]) == len(PARTS), said
+    assert fake.condition("chat", "Ready")[0] == "True"
+
+
+async def test_a_service_that_cannot_be_moved_back_keeps_its_routers(fake):
+    from shardwright.cluster.errors import Transient  # noqa: PLC0415
+
+    await begun(fake, **ROUTER)
+    await answer(fake, 2)
+    fake.fail["apply Service/chat"] = Transient("away")
+    fake.put("chat", at=1)
+    await asyncio.sleep(30)
+    assert parts(fake) == set(PARTS)
+    fake.fail.clear()
+    await asyncio.sleep(60)
+    assert (role(fake), parts(fake)) == ("engine", set())
+
+
+async def test_a_restart_writes_nothing_and_moves_nothing_though_no_router_answers(fake):
+    await begun(fake, **ROUTER)
+    await answer(fake, 2)
+    await answer(fake, 0)
+    before = len(fake.writes())
+    await fake.restart(Options())
+    await asyncio.sleep(5)
+    assert fake.writes()[before:] == []
+    assert role(fake) == "router"
