@@ -260,11 +260,17 @@ def test_arguments_say_where_to_work() -> None:
         result: list[str] = pod["containers"][0]["args"]
         return result
 
-    base = ["run", "--metrics-port", "8080", "--log-level", "info", "--log-format", "text"]
-    base += ["--engine-metrics-interval", "60"]
-    assert arguments() == base
-    assert arguments("scope=Namespaced") == [*base, "--namespace", "system"]
-    assert arguments(*NAMESPACED) == [*base, "--namespace", "team-a", "--namespace", "team-b"]
+    def base(kind: str) -> list[str]:
+        own = "localhost/shardwright:0.1.0"
+        images = ["--router-image", "localhost/vllm-router:0.1.17", "--endpoints-image", own]
+        return [
+            *("run", "--metrics-port", "8080", "--log-level", "info", "--log-format", "text", *images),
+            *("--endpoints-role", f"{kind}/shardwright-endpoints", "--engine-metrics-interval", "60"),
+        ]
+
+    assert arguments() == base("ClusterRole")
+    assert arguments("scope=Namespaced") == [*base("Role"), "--namespace", "system"]
+    assert arguments(*NAMESPACED) == [*base("Role"), "--namespace", "team-a", "--namespace", "team-b"]
     assert arguments(*DECLARED)[-2:] == ["--pool-config-map", "system/gpu-pool"]
     assert arguments("log.level=debug", "log.format=json")[4:7:2] == ["debug", "json"]
 
