@@ -15,6 +15,7 @@ from shardwright.controller.admission import Admission
 from shardwright.controller.apply import Applier
 from shardwright.controller.calibration import Calibrator
 from shardwright.controller.calibration_store import CalibrationStore
+from shardwright.controller.canary_served import CanaryServed
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.last_reading import LastReading
 from shardwright.controller.observe import read_service
@@ -30,6 +31,7 @@ from shardwright.controller.sizes import Sizes
 from shardwright.metrics.engines import EngineSource
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.login import EngineMetrics
+from shardwright.metrics.prompts import ask
 from shardwright.metrics.source import MetricsSource
 from shardwright.topology.ledger import Ledger
 
@@ -64,6 +66,7 @@ class Parts:
     reconciler: Reconciler
     scaler: Scaler
     calibrator: Calibrator | None = None
+    canaries: CanaryServed | None = None
 
     @classmethod
     def wire(cls, api: Api, options: Options, metrics: Exposition) -> "Parts":
@@ -87,11 +90,15 @@ class Parts:
         scaler = Scaler(sizes, planning, queue, metrics, clock, now)
         parts = cls(api, store, planning, dispatch, queue, reconciler, scaler)
         if options.engine_metrics is not None:
-            scaler.source = LastReading(_source(options.engine_metrics, queue), clock)
+            source = _source(options.engine_metrics, queue)
+            scaler.source = LastReading(source, clock)
             scaler.interval_s = options.engine_metrics.scaling_interval_s
             parts.calibrator = parts._calibrator(options.engine_metrics, scaler.source, metrics)
             reporter.engine_metrics = parts.calibrator.facts_of
             parts.remember()
+            parts.canaries = CanaryServed(store, queue, source, ask, scaler.interval_s)
+            reconciler.canaries.source = parts.canaries.seen
+            reconciler.canaries.ended = parts.canaries.forget
         return parts
 
     def remember(self) -> None:
