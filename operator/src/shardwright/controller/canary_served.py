@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from shardwright.api.llmservice import ServiceKey
-from shardwright.cluster.facts import ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.queue import WorkQueue
-from shardwright.controller.scaling import serves
+from shardwright.controller.scaling import edges_of, serves
 from shardwright.controller.work import Situation
 from shardwright.diagnose.canary import Answer, Seen, Served, Share
 from shardwright.metrics.prompts import NotAskedError
@@ -153,7 +152,7 @@ class CanaryServed:
         return [pod for pod in pods if serves(pod) and self.store.reachable(pod)]
 
     def _targets(self, run: _Run, pods: list[PodFacts]) -> list[Target]:
-        edges = _edges(self.store.services[run.key])
+        edges = edges_of(self.store.services[run.key])
         if edges != run.edges:
             run.edges, run.last = edges, {}
         return [Target((pod.namespace, pod.name), pod.address, edges) for pod in pods]
@@ -186,17 +185,6 @@ class CanaryServed:
             return
         run.answers = tuple(Answer(*each) for each in zip(before, after, strict=True))
         self.queue.add(run.key)
-
-
-def _edges(entry: ServiceEntry) -> Mapping[Signal, float]:
-    """Return the targets as edges of the engines' histograms."""
-    if entry.resolved is None:
-        return {}
-    targets = entry.resolved.targets
-    return {
-        Signal.TTFT_WITHIN: targets.ttft.milliseconds / 1000,
-        Signal.TPOT_WITHIN: targets.tpot.milliseconds / 1000,
-    }
 
 
 def _counted(readings: Readings, pod: PodKey) -> _Counted | None:

@@ -22,7 +22,7 @@ from shardwright.api.scaling_reasons import (
     ScalingRule,
     UnknownSignal,
 )
-from shardwright.api.status import Condition, ScalingStatus
+from shardwright.api.status import CalibrationStatus, Condition, ScalingStatus
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, pods_refused, unschedulable, worst
@@ -176,7 +176,7 @@ def _prediction_off(facts: ServiceFacts) -> str | None:
 
 
 def _slo_met(facts: ServiceFacts) -> _Verdict:
-    """Say what is known of the targets: no percentile is held against them yet."""
+    """Say whether the percentiles of the last minutes keep the targets, or why that is not known."""
     metrics, running = facts.metrics, _running(facts)
     if metrics.failure and running:
         message = (
@@ -189,12 +189,32 @@ def _slo_met(facts: ServiceFacts) -> _Verdict:
             "the names of its namespace and pod labels are those of the operator's options"
         )
         return _Verdict(status="Unknown", reason=Reason.ENGINES_NOT_SCRAPED, message=message)
-    if facts.scaling is not None and running and (verdict := _of_size(facts.scaling)) is not None:
-        return verdict
-    message = "Percentiles are not measured yet"
+    of_size = _of_size(facts.scaling) if facts.scaling is not None and running else None
+    if of_size is not None and of_size.status == "False":
+        return of_size
+    measured = metrics.calibration
+    if measured is not None and running and (measured.missed or measured.kept):
+        return _of_targets(measured, of_size)
+    if of_size is not None:
+        return of_size
+    message = (
+        "No stated target is held against measured percentiles: slo states none, too few requests were "
+        "served, or the engines' histograms do not have it among their edges"
+    )
     if metrics.calibration is not None:
         message += "; means and their ratios to the prediction are in status.calibration"
     return _Verdict(status="Unknown", reason=Reason.NOT_MEASURED, message=message)
+
+
+def _of_targets(measured: CalibrationStatus, of_size: _Verdict | None) -> _Verdict:
+    """Say which targets are missed, and what holds the size back then; or which are kept."""
+    if measured.missed:
+        message = f"{' and '.join(measured.missed)} missed by the requests of the last 15 minutes"
+        if of_size is not None and of_size.reason is Reason.SIZE_LIMITED:
+            message += f". {of_size.message}"
+        return _Verdict(status="False", reason=Reason.TARGET_MISSED, message=message)
+    message = f"{' and '.join(measured.kept or ())} kept by the requests of the last 15 minutes"
+    return _Verdict(status="True", reason=Reason.TARGETS_KEPT, message=message)
 
 
 def _of_size(told: ScalingStatus) -> _Verdict | None:
