@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +18,7 @@ from shardwright.controller.calibration import Calibrator
 from shardwright.controller.calibration_store import CalibrationStore
 from shardwright.controller.canary_served import CanaryServed
 from shardwright.controller.dispatch import Dispatch
+from shardwright.controller.emptiest import Emptiest
 from shardwright.controller.last_reading import LastReading
 from shardwright.controller.observe import read_service
 from shardwright.controller.options import Options
@@ -96,6 +98,7 @@ class Parts:
             parts.calibrator = parts._calibrator(options.engine_metrics, scaler.source, metrics)
             reporter.engine_metrics = parts.calibrator.facts_of
             parts.remember()
+            reconciler.emptiest = Emptiest(api, scaler.in_flight, time.time)
             parts.canaries = CanaryServed(store, queue, source, ask, scaler.interval_s)
             reconciler.canaries.source = parts.canaries.seen
             reconciler.canaries.ended = parts.canaries.forget

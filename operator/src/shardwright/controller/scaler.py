@@ -106,6 +106,14 @@ class Scaler:
                 await asyncio.sleep(0)
                 until = self.clock() + SLICE_S
 
+    def in_flight(self, key: ServiceKey) -> dict[str, float]:
+        """Return the requests in each engine of a service at the last look, of those that were read then."""
+        return {
+            pod: span.now.running + span.now.waiting
+            for pod, span in self._spans.get(key, {}).items()
+            if span.fresh and span.now.running is not None and span.now.waiting is not None
+        }
+
     def _holds(self, look: _Look) -> bool:
         """Whether a service is still what it was when its engines were asked."""
         key, entry = look.entry.key, self.sizes.store.services.get(look.entry.key)
