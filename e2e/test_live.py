@@ -23,7 +23,7 @@ def world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) 
     with live_world_of(live, *live_operator) as made:
         made.add_node("a", gpus=8)
         live.rule({"engine": {"model": MODEL, "start_s": 20.0}})
-        made.apply(made.service("chat", replicas=2))
+        made.apply(made.service("chat", replicas=2, slo={"ttft": {"milliseconds": 2000, "percentile": 95}}))
         yield made
 
 
@@ -94,6 +94,7 @@ def test_what_the_engines_show_reaches_the_calibration(world: LiveWorld, client:
     wait_until(lambda: figures().get("KVTokens", {}).get("ratio"), "the KV cache measured")
     assert float(figures()["KVTokens"]["ratio"]) == pytest.approx(KV_TOKENS / predicted, abs=0.01)
     wait_until(lambda: figures().get("TTFT", {}).get("ratio"), "times measured")
+    assert "TTFT P95 2000 ms" in world.until("chat", "SLOMet", "True", "TargetsKept")["message"]
     assert failures(client.drain()) == []
 
 

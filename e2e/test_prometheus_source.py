@@ -45,6 +45,7 @@ def vllm() -> Iterator[FakeVLLM]:
     with FakeVLLM() as server:
         server.engines |= {BUSY: Engine(), IDLE: Engine(blocks=None), GONE: Engine()}
         server.engines[BUSY].serve(100)
+        server.engines[BUSY].failed = 4
         pages = Pages(server)
         pages.set(
             OLD,
@@ -120,6 +121,10 @@ def test_value_zero_and_unknown(prometheus: Prometheus, vllm: FakeVLLM) -> None:
     assert found.of(Signal.TTFT_COUNT, BUSY) == Value(100.0)
     assert found.of(Signal.TTFT_SUM, BUSY) == Value(10.0)
     assert found.of(Signal.KV_TOKENS, BUSY) == Value(16000.0)
+    assert found.of(Signal.ANSWERED, BUSY) == Value(104.0)
+    assert found.of(Signal.FAILED, BUSY) == Value(4.0)
+    assert found.of(Signal.ANSWERED, IDLE) is found.of(Signal.FAILED, IDLE) is ZERO
+    assert found.of(Signal.FAILED, OLD) is ABSENT, "a page without the server's requests"
     started = found.of(Signal.STARTED, BUSY)
     assert isinstance(started, Value)
     assert started.number == pytest.approx(vllm.engines[BUSY].started, abs=1)

@@ -30,6 +30,8 @@ class Engine:
     """What one engine has counted."""
 
     requests: float = 0.0
+    failed: float = 0.0
+    """Requests answered with a status of 500 or more."""
     ttft_s: float = 0.1
     tpot_s: float = 0.01
     input_tokens: float = 500.0
@@ -92,6 +94,11 @@ class Engine:
         for name in ("vllm:prompt_tokens_total", "vllm:generation_tokens_total"):
             lines.append(f"{name}{LABELS} {self.sums.get(name, 0.0)}")
         lines.append(f"vllm:prefix_cache_hits_total{LABELS} 0.0")
+        lines.append('http_requests_total{handler="/load",method="GET",status="2xx"} 7')
+        for status, count in (("2xx", self.requests), ("5xx", self.failed)):
+            if count:  # no series before the first such answer
+                of = f'handler="/v1/chat/completions",method="POST",status="{status}"'
+                lines.append(f"http_requests_total{{{of}}} {count}")
         if self.blocks is not None:
             lines.append(
                 f'vllm:cache_config_info{{block_size="{self.block_tokens}",engine="0",'

@@ -160,3 +160,39 @@ def test_the_real_library_answers_and_agrees_on_a_plain_dense_model():
             ("deepseek-ai/DeepSeek-V3", "H200", 8),
         ):
             assert 1 < other.tpot_ms(ask(model=model, gpu=gpu, tp=tp), 16) < 200
+
+
+EXPLAIN = ("explain", "-f", str(ROOT / "examples/chat-8b.yaml"), "--gpu", "H100:8")
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict"),
+    [
+        ("print(json.dumps({'tpotMs': 1000}))", "Disagrees"),
+        ("print(json.dumps({'tpotMs': TPOT}))", "Agrees"),
+        ("raise SystemExit(1)", None),
+    ],
+)
+def test_an_explanation_tells_it_in_each_form_and_chooses_nothing_by_it(
+    fake_python, capsys, tmp_path, body, verdict
+):
+    assert main([*EXPLAIN, "-o", "json"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["prediction"].pop("secondOpinion") is None
+    median = str(alone["prediction"]["tpot"]["medianMs"])
+    page, asked = tmp_path / "page.html", ("--second-opinion", fake_python(body.replace("TPOT", median)))
+    assert main([*EXPLAIN, *asked, "-o", "json", "--html", str(page)]) == 0
+    both = json.loads(capsys.readouterr().out)
+    second = both["prediction"].pop("secondOpinion")
+    assert both == alone
+    assert second["verdict"] == verdict
+    assert second["said"] in page.read_text()
+    if verdict == "Disagrees":
+        assert second["tpotBandHigh"] == pytest.approx(second["tpotRatio"])
+    assert main([*EXPLAIN, *asked]) == 0
+    assert second["said"] in capsys.readouterr().out
+
+
+def test_a_live_object_is_not_asked_about(capsys):
+    assert main(["explain", "chat", "--second-opinion"]) == 2
+    assert "--second-opinion go with -f" in capsys.readouterr().err

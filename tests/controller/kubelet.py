@@ -28,6 +28,8 @@ class Kubelet:
         """State of the container by revision; others answer."""
         self.least = {}
         """Fewest answering pods at any look, by service."""
+        self.addresses = {}
+        """By pod."""
 
     def revision(self, env=None):
         """The revision of the Deployment whose engine has this value of A, or none."""
@@ -65,6 +67,7 @@ class Kubelet:
                 "spec": template["spec"] | {"nodeName": self.node},
                 "status": {
                     "phase": "Running",
+                    "podIP": self.addresses.setdefault(name, f"10.0.0.{len(self.addresses) + 1}"),
                     "conditions": [{"type": "Ready", "status": ready}],
                     "containerStatuses": [{"name": "engine"} | state],
                 },

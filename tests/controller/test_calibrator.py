@@ -29,7 +29,7 @@ class Scripted:
 
     def __init__(self):
         self.failure, self.silent, self.reads = "", False, 0
-        self.ttft_s, self.kv_tokens, self.requests_per_s = 0.05, None, 1.0
+        self.ttft_s, self.kv_tokens, self.requests_per_s, self.within = 0.05, None, 1.0, 1.0
 
         self.task = None
 
@@ -54,6 +54,8 @@ class Scripted:
                     requests * 900,
                     requests * 200,
                     0.0,
+                    requests * self.within,
+                    requests,
                 ),
                 strict=True,
             )
@@ -177,6 +179,27 @@ async def test_a_source_that_fails_is_told_once_and_touches_nothing(fake, source
     assert figures(fake)["KVTokens"]["ratio"]
     assert fake.log.count("status chat") <= writes + 3
     assert [entry for entry in fake.log if not entry.startswith("status")] == children
+
+
+async def test_stated_targets_are_held_against_the_measured_percentiles(fake, source):
+    source.start(fake)
+    fake.node("n1")
+    fake.put("chat", slo={"ttft": {"milliseconds": 1000, "percentile": 95}})
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(10 * EVERY_S)
+    assert fake.condition("chat", "SLOMet") == ("True", "TargetsKept")
+    assert "TTFT P95 1000 ms" in fake.message("chat", "SLOMet")
+    assert "TPOT" not in fake.message("chat", "SLOMet"), "nobody stated it"
+    before = fake.writes()
+    await asyncio.sleep(3600)
+    assert fake.writes() == before
+    source.within = 0.5
+    await asyncio.sleep(1200)
+    assert fake.condition("chat", "SLOMet") == ("False", "TargetMissed")
+    source.requests_per_s = 0.0
+    await asyncio.sleep(3600)
+    assert fake.condition("chat", "SLOMet") == ("False", "TargetMissed"), "a quiet hour is no verdict"
 
 
 async def test_short_failures_are_no_news(fake, source):

@@ -1,11 +1,9 @@
 """A canary over the whole loop, with figures that a test gives: it goes up in steps, and back when it is worse."""
 
-import asyncio
-
 import pytest
 
 from controller.test_failed_start import env, failed_of, replicas, started
-from shardwright.diagnose.canary import Served, Share
+from shardwright.diagnose.canary import Seen, Served, Share
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 FOUR = {"scaling": {"minReplicas": 4, "maxReplicas": 4}}
@@ -27,7 +25,7 @@ class Figures:
         self.connect()
 
     def connect(self):
-        self.fake.parts.reconciler.canaries.source = lambda _: (served(), self.new)
+        self.fake.parts.reconciler.canaries.source = lambda *_: Seen(old=served(), new=self.new)
 
 
 async def canary(fake, gpus=8):
@@ -81,7 +79,7 @@ async def test_what_is_not_known_waits_and_says_so(fake):
     figures.new = Served()
     await kubelet.run(3600, every=60)
     assert replicas(fake) == {good: 3, new: 1}
-    assert "too few requests to judge ttft" in fake.message("chat", "Ready").lower()
+    assert "not reported by both revisions yet: ttft" in fake.message("chat", "Ready").lower()
 
 
 async def test_a_restart_goes_on_with_its_step_and_a_lost_status_takes_nothing_back(fake):
@@ -99,10 +97,10 @@ async def test_a_restart_goes_on_with_its_step_and_a_lost_status_takes_nothing_b
     assert replicas(fake) == {new: 4}
 
 
-async def test_without_a_source_of_figures_there_is_no_canary(fake):
-    kubelet, _ = await started(fake, 8, **FOUR)
+async def test_without_a_source_of_figures_it_waits_and_names_what_is_missing(fake):
+    kubelet, good = await started(fake, 8, **FOUR)
+    fake.parts.reconciler.canaries.source = None
     fake.put("chat", **FOUR, **env("b"), rollout=CANARY)
-    await kubelet.run(60)
-    assert replicas(fake) == {kubelet.revision("b"): 4}
-    assert fake.condition("chat", "Accepted") == ("True", "NotImplemented")
-    await asyncio.sleep(1)
+    await kubelet.run(1200, every=60)
+    assert replicas(fake) == {good: 3, kubelet.revision("b"): 1}
+    assert "reads no engine metrics" in fake.message("chat", "Ready").replace("the operator", "The operator")

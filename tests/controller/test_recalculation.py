@@ -59,7 +59,8 @@ class Engines(Scripted):
         grown = (now - self._at) * self.requests_per_s
         self._sums = [self._sums[0] + grown * ttft_s, self._sums[1] + grown * tpot_s * self.times]
         self._at, requests = now, now * self.requests_per_s
-        values = (self._sums[0], requests, self._sums[1], requests, requests * 900, requests * 200, 0.0)
+        sums = (self._sums[0], requests, self._sums[1], requests)
+        values = (*sums, requests * 900, requests * 200, 0.0, requests, requests)
         each = dict(zip(COUNTERS, values, strict=True)) | {Signal.SAMPLED: 1e9 + now, Signal.STARTED: 1.0}
         pods = [target.pod for target in targets]
         return Readings(by_signal={signal: {p: reading(v) for p in pods} for signal, v in each.items()})

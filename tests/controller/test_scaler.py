@@ -182,6 +182,37 @@ async def test_load_up_replicas_rise_load_gone_they_fall_late_and_in_steps():
         assert len(world.scaling["decisions"]) <= 5
 
 
+@pytest.mark.parametrize("write", range(8))
+@pytest.mark.parametrize("kind", ["unsent", "lost"])
+async def test_a_crash_between_any_two_writes_of_a_scale_down_ends_in_the_same_size(write, kind):
+    """The operator stops at a write that is not made, or whose answer is lost; another goes on.
+
+    Between the write of the workload and that of the status the next one knows only the larger size, and goes on
+    from that: one replica comes back for a while, and none that is wanted is lost.
+    """
+    async with scaled() as world:
+        world.engines.rate = 3 * ONE
+        await world.sizes(120)
+        up = world.size
+        assert up >= 4
+        world.fake.faults = {world.fake.sent + write: kind}
+        world.engines.rate = 0.1
+        seen, crashed = [up], False
+        for _ in range(3600):
+            await asyncio.sleep(1)
+            if not world.fake.faults and not crashed:
+                await world.restart()
+                crashed = True
+            if world.size != seen[-1]:
+                seen.append(world.size)
+        assert crashed, "the fault was met"
+        assert max(seen) == up
+        assert sum(after > before for before, after in pairwise(seen)) <= 1
+        assert seen[-1] == 1
+        assert world.scaling["desiredReplicas"] == 1
+        assert world.fake.statuses["chat"]["replicas"] == 1
+
+
 async def test_a_steady_load_writes_nothing():
     async with scaled() as world:
         world.engines.rate = 2 * ONE

@@ -18,6 +18,7 @@ from shardwright.metrics.source import (
     BUCKETS,
     CACHE,
     CACHE_LABELS,
+    HTTP,
     MEANS,
     NAMES,
     PARTS,
@@ -61,6 +62,10 @@ vllm:request_time_per_output_token_seconds_count{engine="0",model_name="chat"} 4
 vllm:time_per_output_token_seconds_sum{engine="0",model_name="chat"} 7.0
 vllm:cache_config_info{block_size="16",engine="0",kv_cache_size_tokens="None",num_gpu_blocks="1000"} 1.0
 vllm:cache_config_info{block_size="16",engine="1",kv_cache_size_tokens="15000",num_gpu_blocks="1000"} 1.0
+http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"} 6.0
+http_requests_total{handler="/v1/completions",method="POST",status="5xx"} 2.0
+http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 1.0
+http_requests_total{handler="/load",method="GET",status="5xx"} 9.0
 process_start_time_seconds 1.7e9
 """
 
@@ -88,6 +93,7 @@ def test_the_newest_name_of_each_signal_is_one_that_vllm_exposes():
         part = {PARTS[signal]} if signal in PARTS else set()
         assert known[names[0]] in ({"engine", "model_name"} | part, {""})
     assert {known[name] == {"engine", "model_name"} for name in BUCKETS.values()} == {True}
+    assert known[HTTP] == {"handler", "method", "status"}
 
 
 def test_a_page_of_two_ranks():
@@ -108,6 +114,8 @@ def test_a_page_of_two_ranks():
         Signal.GENERATION_TOKENS: NOT_A_NUMBER,
         Signal.STARTED: Value(1.7e9),
         Signal.KV_TOKENS: Value(15000.0),
+        Signal.ANSWERED: Value(9.0),
+        Signal.FAILED: Value(2.0),
         Signal.SAMPLED: Value(100.0),
     }
 

@@ -64,7 +64,7 @@ def test_without_the_time_of_a_sample_there_is_none():
     assert sample_of(Readings(by_signal=some), POD) is None
     taken = sample_of(Readings(by_signal=some | {Signal.SAMPLED: {POD: Value(10.0)}}), POD)
     assert taken is not None
-    assert taken.counters == (None, 3.0, None, None, None, None, None)
+    assert taken.counters == (None, 3.0, *(None for _ in COUNTERS[2:]))
 
 
 def test_one_sample_is_no_growth():

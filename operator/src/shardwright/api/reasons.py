@@ -116,6 +116,8 @@ class Reason(StrEnum):
     NODE_LOST = "NodeLost"
     CHILD_REFUSED = "ChildRefused"
     # SLOMet
+    TARGETS_KEPT = "TargetsKept"
+    TARGET_MISSED = "TargetMissed"
     NOT_MEASURED = "NotMeasured"
     METRICS_UNAVAILABLE = "MetricsUnavailable"
     ENGINES_NOT_SCRAPED = "EnginesNotScraped"
@@ -390,8 +392,14 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "The API server refuses an object without which the service serves as well, such as its "
             "PodDisruptionBudget; the message names it and carries the words."
         ),
+        Reason.TARGETS_KEPT: "Enough requests are within the stated targets; nothing to do.",
+        Reason.TARGET_MISSED: (
+            "More requests are beyond a target than its percentile allows; raise what status.scaling.limit "
+            "names, look whether status.calibration is off, or relax the target."
+        ),
         Reason.NOT_MEASURED: (
-            "The percentiles that slo names are not measured yet, so nothing is said of the targets."
+            "No stated target is held against measured percentiles yet; state slo.ttft or slo.tpot, send "
+            "some requests and wait a minute."
         ),
         Reason.METRICS_UNAVAILABLE: (
             "The engines' metrics cannot be read, so nothing that rests on them is known or changed; the "

@@ -204,6 +204,10 @@ class CalibrationStatus(ApiModel):
     """Observed mean length of an answer."""
     outside: Annotated[list[Short], Field(max_length=8)] | None = None
     """Figures whose ratio was outside [0.8, 1.25] when it was last known."""
+    kept: Annotated[list[Short], Field(max_length=4)] | None = None
+    """Targets that the requests of the last 15 minutes keep, such as TTFT P95 1000 ms."""
+    missed: Annotated[list[Short], Field(max_length=4)] | None = None
+    """Targets that they miss; what is in neither list is not known."""
     measured_at: Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
     """When this was written."""
 

@@ -46,11 +46,6 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda s: bool(s.scaling and s.scaling.scale_to_zero),
     ),
     (
-        "spec.rollout.canary",
-        "canary steps are not implemented yet; a revision is rolled out in one go",
-        lambda s: bool(s.rollout and s.rollout.canary),
-    ),
-    (
         "spec.routing.type",
         "nothing is made for a Gateway yet; the endpoint is a Service over the engines",
         lambda s: bool(s.routing and s.routing.type == "Gateway"),

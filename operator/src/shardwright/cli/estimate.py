@@ -15,7 +15,7 @@ from shardwright.cli.estimate_load import LOAD_OPTIONS, NVLINK, PCIE
 from shardwright.cli.estimate_options import OPTION_NAMES, Question, from_mapping, named_values, question
 from shardwright.cli.files import InputError, read_lines
 from shardwright.cli.option_values import OptionError, UnknownMemoryError
-from shardwright.cli.second_opinion import SOURCE, SecondOpinion
+from shardwright.cli.second_opinion import SecondOpinion, add_option
 from shardwright.cluster.documents import DocumentError, parse_json
 from shardwright.planner.memory import estimate
 from shardwright.planner.types import MemoryEstimate, Verdict
@@ -83,10 +83,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--interconnect", metavar="LINK", help=f"{NVLINK} or {PCIE}, where the product leaves it open"
     )
-    group.add_argument(
-        "--second-opinion", nargs="?", const=sys.executable, metavar="PYTHON",
-        help=f"ask {SOURCE} for the TPOT too (pip install 'shardwright[aic]'), in another Python when given",
-    )  # fmt: skip
+    add_option(group)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,8 +10,8 @@ from math import floor, isfinite, log10
 from shardwright.catalog.types import NumberFormat
 from shardwright.cli.estimate_load import Load, link, performance_request
 from shardwright.cli.estimate_options import Question
-from shardwright.cli.second_opinion import SOURCE, NoOpinionError, SecondOpinion
-from shardwright.planner.performance.agreement import Agreement, compare
+from shardwright.cli.second_opinion import SOURCE, SecondOpinion, compared
+from shardwright.planner.performance.agreement import Agreement
 from shardwright.planner.performance.predict import predict
 from shardwright.planner.performance.terms import Named, tpot_terms, ttft_terms
 from shardwright.planner.performance.types import PerformanceRequest, Prediction
@@ -64,16 +64,8 @@ def latency(asked: Question, answer: MemoryEstimate, other: SecondOpinion | None
         EAGER if asked.request.limits.enforce_eager else "",
         _saturation(request, found) if found.saturated else "",
     )
-    second = None if other is None else _second(other, request, found)
+    second = None if other is None else compared(other, request, found)
     return Latency(load, found, notes=tuple(note for note in notes if note), second=second)
-
-
-def _second(other: SecondOpinion, request: PerformanceRequest, found: Prediction) -> Agreement | str:
-    running = found.running if request.concurrency is None else request.concurrency
-    try:
-        return compare(found.tpot_ms, other.tpot_ms(request, running), found.band)
-    except NoOpinionError as error:
-        return str(error)
 
 
 def _second_json(second: Agreement | str | None) -> dict[str, object]:

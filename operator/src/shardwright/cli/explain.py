@@ -21,8 +21,10 @@ from shardwright.catalog.errors import CatalogError
 from shardwright.catalog.types import EngineClass
 from shardwright.cli.counts import of_plan
 from shardwright.cli.decide import add_inputs, complain, decide, tell
+from shardwright.cli.explain_second import with_second_opinion
 from shardwright.cli.files import InputError, write_text
 from shardwright.cli.live import Raw, namespace_of, read_service_and_revision
+from shardwright.cli.second_opinion import add_option
 from shardwright.diagnose.waiting import approve_command
 from shardwright.planner.explanation.build import Case, explain, full_explanation
 from shardwright.planner.explanation.document import Explanation, Proposal, Service, Source
@@ -50,6 +52,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add_inputs(parser, required=False)
     parser.add_argument("--context", metavar="NAME", help="kubeconfig context for NAME and --cluster")
     parser.add_argument("-o", "--output", choices=("text", "json"), help="text, unless --html is given alone")
+    add_option(parser)
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page")
 
 
@@ -74,16 +77,18 @@ def _explanation(args: argparse.Namespace) -> Explanation:
     if (args.name is None) == (args.filename is None):
         raise InputError("which service? give the NAME of a live one, or -f FILE")
     if args.name is not None:
-        if args.nodes or args.cluster or args.gpu or args.calibration or args.prices:
+        anew = (args.nodes, args.cluster, args.gpu, args.calibration, args.prices, args.second_opinion)
+        if any(anew):
             raise InputError(
-                "--nodes, --cluster, --gpu, --calibration and --prices go with -f: a live object tells what "
-                "was recorded"
+                "--nodes, --cluster, --gpu, --calibration, --prices and --second-opinion go with -f: a live "
+                "object tells what was recorded"
             )
         namespace = args.namespace or namespace_of(args.context)
         return live_explanation(*read_service_and_revision(args.context, namespace, args.name))
     decided = decide(args)
     tell(decided.notes)
-    return full_explanation(decided.case(), decided.request)
+    found = full_explanation(decided.case(), decided.request)
+    return with_second_opinion(found, decided.case(), args.second_opinion) if args.second_opinion else found
 
 
 def _write(path: str, document: dict[str, Any]) -> None:

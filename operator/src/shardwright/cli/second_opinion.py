@@ -4,6 +4,7 @@ Decides which questions that library can be asked, and in which words. Never loa
 want of it: no opinion is an answer, with its reason.
 """
 
+import argparse
 import json
 import select
 import subprocess
@@ -17,7 +18,8 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from shardwright.catalog.types import AttentionKind, ModelArchitecture, NumberFormat
-from shardwright.planner.performance.types import PerformanceRequest
+from shardwright.planner.performance.agreement import Agreement, compare
+from shardwright.planner.performance.types import PerformanceRequest, Prediction
 
 SOURCE: Final = "aiconfigurator-core"
 ANSWER_S: Final = 120.0
@@ -47,6 +49,14 @@ _GEMM: Final = {
 }
 _EXPERTS: Final = {**_GEMM, NumberFormat.MXFP4: "w4a16_mxfp4"}
 """MXFP4 checkpoints keep all but the experts in 16 bit."""
+
+
+def add_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option that asks for it."""
+    parser.add_argument(
+        "--second-opinion", nargs="?", const=sys.executable, metavar="PYTHON",
+        help=f"ask {SOURCE} for the TPOT too (pip install 'shardwright[aic]'), in another Python when given",
+    )  # fmt: skip
 
 
 class NoOpinionError(Exception):
@@ -108,6 +118,15 @@ class SecondOpinion:
         with suppress(BrokenPipeError):  # it has said why, and ended
             process.stdin.write(line)
         return _line(process.stdout)
+
+
+def compared(other: SecondOpinion, request: PerformanceRequest, found: Prediction) -> Agreement | str:
+    """Return what the library says of a prediction of ours; why nothing, when it has no answer."""
+    running = found.running if request.concurrency is None else request.concurrency
+    try:
+        return compare(found.tpot_ms, other.tpot_ms(request, running), found.band)
+    except NoOpinionError as error:
+        return str(error)
 
 
 def _line(stream: IO[bytes]) -> bytes:

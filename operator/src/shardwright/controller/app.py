@@ -176,6 +176,8 @@ class Operator:
         if declared is not None:
             await stack.enter_async_context(_task("declared pool", follow_pool(parts, declared), health))
         await stack.enter_async_context(_task("autoscaler", parts.scaler.run(), health))
+        if parts.canaries is not None:
+            await stack.enter_async_context(_task("canaries", parts.canaries.run(), health))
         if parts.calibrator is not None:
             stack.push_async_callback(parts.calibrator.source.close)
             await stack.enter_async_context(_task("calibration", parts.calibrator.run(), health))

@@ -9,7 +9,7 @@ single slow answer is no news.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,12 +21,15 @@ from shardwright.cluster.store import Store
 from shardwright.controller.calibration_store import CalibrationStore
 from shardwright.controller.planning import Planning
 from shardwright.controller.queue import WorkQueue
-from shardwright.diagnose.calibration import is_news, not_read, told
+from shardwright.controller.scaling import edges_of
+from shardwright.diagnose.calibration import is_news, not_read, told, verdicts_of
 from shardwright.diagnose.facts import MetricsFacts
+from shardwright.diagnose.targets import Verdicts, judge
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import MetricsSource, Target
 from shardwright.planner.calibration import Comparison, Observed, compare
 from shardwright.planner.growth import Samples, follow, growth, number, sample_of
+from shardwright.planner.load import stated_fields
 from shardwright.planner.signals import PodKey, Readings, Signal
 from shardwright.planner.types import Plan
 
@@ -69,6 +72,8 @@ class Calibrator:
     memory: CalibrationStore | None = None
     _facts: dict[ServiceKey, MetricsFacts] = field(default_factory=dict)
     _samples: dict[PodKey, Samples] = field(default_factory=dict)
+    _edges: dict[PodKey, Mapping[Signal, float]] = field(default_factory=dict)
+    """Targets that the samples were counted up to."""
     _silent_since: dict[ServiceKey, float] = field(default_factory=dict)
     _failure: str = ""
     _failed: int = 0
@@ -132,7 +137,8 @@ class Calibrator:
                 for pod in self.store.pods_of(key).values()
                 if pod.revision == proposal.target and pod.ready and pod.serving and not pod.terminating
             )
-            targets = tuple(Target((p.namespace, p.name), p.address) for p in pods[:MOST_ENGINES])
+            edges = edges_of(entry)
+            targets = tuple(Target((p.namespace, p.name), p.address, edges) for p in pods[:MOST_ENGINES])
             if targets:
                 found.append(_Service(entry, proposal.target, proposal.core, targets))
         return found
@@ -141,6 +147,7 @@ class Calibrator:
         """Forget engines and services that are no longer there."""
         pods = {target.pod for service in services for target in service.targets}
         self._samples = {pod: samples for pod, samples in self._samples.items() if pod in pods}
+        self._edges = {pod: edges for pod, edges in self._edges.items() if pod in pods}
         self._facts = {key: facts for key, facts in self._facts.items() if key in self.store.services}
         keys = {service.entry.key for service in services}
         self._silent_since = {key: since for key, since in self._silent_since.items() if key in keys}
@@ -181,26 +188,41 @@ class Calibrator:
         return MetricsFacts(calibration=calibration, failure=self._failure)
 
     def _compared(self, service: "_Service", readings: Readings, before: MetricsFacts) -> MetricsFacts:
-        observed = [self._observe(target.pod, readings) for target in service.targets]
+        observed = [self._observe(target, readings) for target in service.targets]
         silent = self._silent(service, readings)
+        told_before = verdicts_of(before.calibration, service.revision)
+        grown = [each.growth for each in observed if each.growth is not None]
+        entry, verdicts = service.entry, told_before
+        if entry.resolved is not None and entry.service is not None:
+            verdicts = judge(entry.resolved, stated_fields(entry.service.spec), grown, told_before)
         version = service.entry.engine_version
         found = compare(service.plan, engine_class(version), observed, 2 * self.interval_s)
         if self.memory is not None:
             self.memory.note(service.entry.key, service.plan, version, found)
-        calibration = self._news(service, found, before.calibration)
+        calibration = self._news(service, found, before.calibration, verdicts)
         return MetricsFacts(calibration=calibration, not_scraped=silent)
 
     def _news(
-        self, service: "_Service", found: Comparison, before: CalibrationStatus | None
+        self, service: "_Service", found: Comparison, before: CalibrationStatus | None, verdicts: Verdicts
     ) -> CalibrationStatus | None:
         """Return the calibration as it is told: the one before, unless the new one is news."""
         now = self.timestamp()
-        after = told(found, revision=service.revision, source=self.source.name, now=now, before=before)
+        after = told(
+            found,
+            revision=service.revision,
+            source=self.source.name,
+            now=now,
+            before=before,
+            verdicts=verdicts,
+        )
         since_s = seconds(now) - seconds(before.measured_at) if before else 0.0
         return after if is_news(before, after, since_s) else before
 
-    def _observe(self, pod: PodKey, readings: Readings) -> Observed:
-        sample = sample_of(readings, pod)
+    def _observe(self, target: Target, readings: Readings) -> Observed:
+        pod, sample = target.pod, sample_of(readings, target.pod)
+        if self._edges.get(pod) != target.edges:
+            self._edges[pod] = target.edges
+            self._samples.pop(pod, None)  # what was within another target says nothing
         samples = self._samples.get(pod, ())
         if sample is not None:
             samples = self._samples[pod] = follow(samples, sample)

@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,9 @@ from shardwright.controller.admission import Admission
 from shardwright.controller.apply import Applier
 from shardwright.controller.calibration import Calibrator
 from shardwright.controller.calibration_store import CalibrationStore
+from shardwright.controller.canary_served import CanaryServed
 from shardwright.controller.dispatch import Dispatch
+from shardwright.controller.emptiest import Emptiest
 from shardwright.controller.last_reading import LastReading
 from shardwright.controller.observe import read_service
 from shardwright.controller.options import Options
@@ -30,6 +33,7 @@ from shardwright.controller.sizes import Sizes
 from shardwright.metrics.engines import EngineSource
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.login import EngineMetrics
+from shardwright.metrics.prompts import ask
 from shardwright.metrics.source import MetricsSource
 from shardwright.topology.ledger import Ledger
 
@@ -64,6 +68,7 @@ class Parts:
     reconciler: Reconciler
     scaler: Scaler
     calibrator: Calibrator | None = None
+    canaries: CanaryServed | None = None
 
     @classmethod
     def wire(cls, api: Api, options: Options, metrics: Exposition) -> "Parts":
@@ -87,11 +92,16 @@ class Parts:
         scaler = Scaler(sizes, planning, queue, metrics, clock, now)
         parts = cls(api, store, planning, dispatch, queue, reconciler, scaler)
         if options.engine_metrics is not None:
-            scaler.source = LastReading(_source(options.engine_metrics, queue), clock)
+            source = _source(options.engine_metrics, queue)
+            scaler.source = LastReading(source, clock)
             scaler.interval_s = options.engine_metrics.scaling_interval_s
             parts.calibrator = parts._calibrator(options.engine_metrics, scaler.source, metrics)
             reporter.engine_metrics = parts.calibrator.facts_of
             parts.remember()
+            reconciler.emptiest = Emptiest(api, scaler.in_flight, time.time)
+            parts.canaries = CanaryServed(store, queue, source, ask, scaler.interval_s)
+            reconciler.canaries.source = parts.canaries.seen
+            reconciler.canaries.ended = parts.canaries.forget
         return parts
 
     def remember(self) -> None:

@@ -19,6 +19,7 @@ from shardwright.controller.admission import Admission
 from shardwright.controller.apply import Applier, Desired, Outcome
 from shardwright.controller.canaries import LOOK_S, Canaries, CanaryNow
 from shardwright.controller.dispatch import Dispatch
+from shardwright.controller.emptiest import Emptiest
 from shardwright.controller.planning import Planning, Proposal
 from shardwright.controller.report import Reporter
 from shardwright.controller.rolling import ready_of, starts_of
@@ -65,6 +66,8 @@ class Reconciler:
     capabilities: Capabilities = field(default_factory=Capabilities)
     starts: Starts = field(default_factory=Starts)
     canaries: Canaries = field(default_factory=Canaries)
+    emptiest: Emptiest | None = None
+    """None: Kubernetes chooses which pods of a smaller workload go."""
     # All by uid: a service made anew under the same name is another one.
     _rendered: dict[str, tuple[tuple[object, ...], tuple[tuple[ChildKey, bytes], ...]]] = field(
         default_factory=dict
@@ -107,6 +110,8 @@ class Reconciler:
             now, work, look_s = self._decide(entry, service, proposal)
         with self.metrics.cpu("render"):
             desired = self._render(now, work)
+        if self.emptiest is not None:
+            await self.emptiest.choose(now, work)
         outcome = await self.applier.apply(entry, desired, work.remove)
         live = self.store.services.get(entry.key)
         if live is None or live.deleting or (live.uid, live.generation) != (entry.uid, entry.generation):

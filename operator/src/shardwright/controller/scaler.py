@@ -32,7 +32,7 @@ from shardwright.cluster.facts import ServiceEntry
 from shardwright.controller.last_reading import LastReading
 from shardwright.controller.planning import Planning, Proposal, wanted_replicas
 from shardwright.controller.queue import WorkQueue
-from shardwright.controller.scaling import counts, serves
+from shardwright.controller.scaling import counts, edges_of, serves
 from shardwright.controller.sizes import Memory, Sizes
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import Target
@@ -106,6 +106,14 @@ class Scaler:
                 await asyncio.sleep(0)
                 until = self.clock() + SLICE_S
 
+    def in_flight(self, key: ServiceKey) -> dict[str, float]:
+        """Return the requests in each engine of a service at the last look, of those that were read then."""
+        return {
+            pod: span.now.running + span.now.waiting
+            for pod, span in self._spans.get(key, {}).items()
+            if span.fresh and span.now.running is not None and span.now.waiting is not None
+        }
+
     def _holds(self, look: _Look) -> bool:
         """Whether a service is still what it was when its engines were asked."""
         key, entry = look.entry.key, self.sizes.store.services.get(look.entry.key)
@@ -144,7 +152,8 @@ class Scaler:
         memory = self.sizes.memories.get(entry.key)
         limit = longest_prompt_tokens(memory.state if memory else State(), plan)
         edges = Edges(plan.ttft_s, plan.tpot_s, prompt_edge(limit, core.limits.max_model_len))
-        by_signal = asked(edges)
+        # Others read the same pages, and judge the targets even where no size is chosen by them.
+        by_signal = {**edges_of(entry), **asked(edges)}
         targets = tuple(Target((pod.namespace, pod.name), pod.address, by_signal) for pod in ready)
         return _Look(
             entry=entry,

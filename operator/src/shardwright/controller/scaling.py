@@ -3,7 +3,7 @@
 Decides how pods count against the size that is wanted. No I/O.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,8 @@ from shardwright.autoscaler.planned import replica_model, scaling_plan
 from shardwright.autoscaler.replica import ReplicaModel
 from shardwright.autoscaler.signals import ScalingPlan
 from shardwright.catalog.engines import engine_class
+from shardwright.cluster.facts import ServiceEntry
+from shardwright.planner.signals import Signal
 from shardwright.planner.types import Plan
 from shardwright.render.startup import startup_budget
 from shardwright.render.storage import source_type
@@ -26,6 +28,17 @@ _MODELS: Final = 1024
 def serves(pod: PodFacts) -> bool:
     """Whether a pod takes requests."""
     return pod.ready and pod.serving and not pod.terminating
+
+
+def edges_of(entry: ServiceEntry) -> Mapping[Signal, float]:
+    """Return the targets of a service as edges of its engines' histograms."""
+    if entry.resolved is None:
+        return {}
+    targets = entry.resolved.targets
+    return {
+        Signal.TTFT_WITHIN: targets.ttft.milliseconds / 1000,
+        Signal.TPOT_WITHIN: targets.tpot.milliseconds / 1000,
+    }
 
 
 def counts(pods: Sequence[PodFacts], *, ready: int, target: str, desired: int, granted: int) -> Counts:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from shardwright.api.reasons import CalibrationReason
 from shardwright.api.status import CalibrationFigure, CalibrationStatus
+from shardwright.diagnose.targets import NO_VERDICTS, Verdicts
 from shardwright.planner.calibration import Comparison, Figure, Load, Measured, Unmeasured, outside
 from shardwright.planner.report import decimal
 
@@ -32,7 +33,13 @@ _NAMES: Final[dict[Figure, Literal["KVTokens", "Memory", "TTFT", "TPOT"]]] = {
 
 
 def told(
-    comparison: Comparison, *, revision: str, source: str, now: str, before: CalibrationStatus | None
+    comparison: Comparison,
+    *,
+    revision: str,
+    source: str,
+    now: str,
+    before: CalibrationStatus | None,
+    verdicts: Verdicts = NO_VERDICTS,
 ) -> CalibrationStatus | None:
     """Return what there is to tell of a comparison after `before`; None while nothing was ever measured."""
     if before is not None and before.revision != revision:
@@ -57,6 +64,8 @@ def told(
         input_tokens=_tokens(load, before, "input_tokens"),
         output_tokens=_tokens(load, before, "output_tokens"),
         outside=still_outside or None,
+        kept=list(verdicts.kept) or None,
+        missed=list(verdicts.missed) or None,
         measured_at=now,
     )
 
@@ -72,8 +81,17 @@ def not_read(before: CalibrationStatus, now: str) -> CalibrationStatus:
         source=before.source,
         figures=figures,
         outside=before.outside,
+        kept=before.kept,
+        missed=before.missed,
         measured_at=now,
     )
+
+
+def verdicts_of(told: CalibrationStatus | None, revision: str) -> Verdicts:
+    """Return what a calibration says of the targets; nothing, when it is of another revision."""
+    if told is None or told.revision != revision:
+        return NO_VERDICTS
+    return Verdicts(kept=tuple(told.kept or ()), missed=tuple(told.missed or ()))
 
 
 def is_news(before: CalibrationStatus | None, after: CalibrationStatus | None, since_s: float) -> bool:
@@ -85,6 +103,8 @@ def is_news(before: CalibrationStatus | None, after: CalibrationStatus | None, s
     if before is None or after is None:
         return before is not after
     if (before.revision, before.source, before.outside) != (after.revision, after.source, after.outside):
+        return True
+    if (before.kept, before.missed) != (after.kept, after.missed):
         return True
     old = {figure.name: figure for figure in before.figures}
     if any(figure.name not in old or figure.reason != old[figure.name].reason for figure in after.figures):

@@ -78,6 +78,16 @@ class Answer:
     new: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a canary is judged by."""
+
+    old: Served = Served()
+    new: Served = Served()
+    answers: tuple[Answer, ...] | None = None
+    """None: prompts are not asked, or not answered yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """The verdict and why, without figures that change from look to look."""
@@ -98,6 +108,10 @@ def judge(
     if worse:
         what = " and ".join(worse)
         return Judgement(Verdict.WORSE, f"Worse than the old revision: {what}")
+    unknown = [name for name, *shares in _pairs(old, new) if None in shares]
+    if unknown:
+        what = " and ".join(unknown)
+        return Judgement(Verdict.NOT_KNOWN, f"Not reported by both revisions yet: {what}")
     few = [name for name, *shares in _pairs(old, new) if any(s is None or s.of < min_samples for s in shares)]
     if answers is not None and len(answers) < MIN_PROMPTS:
         few.append("the answers to the same prompts")

@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from shardwright.api.names import router_selector
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
 from shardwright.api.scaling_reasons import (
@@ -23,9 +22,10 @@ from shardwright.api.scaling_reasons import (
     ScalingRule,
     UnknownSignal,
 )
-from shardwright.api.status import Condition, ScalingStatus
-from shardwright.diagnose.facts import PlacementFacts, RouterFacts, ServiceFacts, WorkloadFacts
+from shardwright.api.status import CalibrationStatus, Condition, ScalingStatus
+from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
+from shardwright.diagnose.routers import unavailable
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, pods_refused, unschedulable, worst
 from shardwright.diagnose.waiting import planned_anew, reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
@@ -177,7 +177,7 @@ def _prediction_off(facts: ServiceFacts) -> str | None:
 
 
 def _slo_met(facts: ServiceFacts) -> _Verdict:
-    """Say what is known of the targets: no percentile is held against them yet."""
+    """Say whether the percentiles of the last minutes keep the targets, or why that is not known."""
     metrics, running = facts.metrics, _running(facts)
     if metrics.failure and running:
         message = (
@@ -190,12 +190,32 @@ def _slo_met(facts: ServiceFacts) -> _Verdict:
             "the names of its namespace and pod labels are those of the operator's options"
         )
         return _Verdict(status="Unknown", reason=Reason.ENGINES_NOT_SCRAPED, message=message)
-    if facts.scaling is not None and running and (verdict := _of_size(facts.scaling)) is not None:
-        return verdict
-    message = "Percentiles are not measured yet"
+    of_size = _of_size(facts.scaling) if facts.scaling is not None and running else None
+    if of_size is not None and of_size.status == "False":
+        return of_size
+    measured = metrics.calibration
+    if measured is not None and running and (measured.missed or measured.kept):
+        return _of_targets(measured, of_size)
+    if of_size is not None:
+        return of_size
+    message = (
+        "No stated target is held against measured percentiles: slo states none, too few requests were "
+        "served, or the engines' histograms do not have it among their edges"
+    )
     if metrics.calibration is not None:
         message += "; means and their ratios to the prediction are in status.calibration"
     return _Verdict(status="Unknown", reason=Reason.NOT_MEASURED, message=message)
+
+
+def _of_targets(measured: CalibrationStatus, of_size: _Verdict | None) -> _Verdict:
+    """Say which targets are missed, and what holds the size back then; or which are kept."""
+    if measured.missed:
+        message = f"{' and '.join(measured.missed)} missed by the requests of the last 15 minutes"
+        if of_size is not None and of_size.reason is Reason.SIZE_LIMITED:
+            message += f". {of_size.message}"
+        return _Verdict(status="False", reason=Reason.TARGET_MISSED, message=message)
+    message = f"{' and '.join(measured.kept or ())} kept by the requests of the last 15 minutes"
+    return _Verdict(status="True", reason=Reason.TARGETS_KEPT, message=message)
 
 
 def _of_size(told: ScalingStatus) -> _Verdict | None:
@@ -301,7 +321,8 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
         return _Verdict(status="False", reason=Reason.SCALED_TO_ZERO, message=message)
     if ready >= enough(facts.needed_replicas):
         if facts.router is not None and facts.router.in_front and not facts.router.ready:
-            return _no_router(facts, facts.router)
+            message = unavailable(facts, facts.router)
+            return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
         return _Verdict(status="True", reason=Reason.SERVING, message="Enough replicas answer")
     trouble = worst(facts)
     if trouble is not None and trouble.reason not in HARMLESS:
@@ -314,24 +335,6 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
         message = "Some replicas answer, but fewer than the service needs"
         return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
     return _Verdict(status="False", reason=Reason.STARTING, message="The engines are loading the model")
-
-
-def _no_router(facts: ServiceFacts, router: RouterFacts) -> _Verdict:
-    """Say that the engines would answer, and no router does."""
-    where = f"kubectl -n {facts.namespace} describe pods -l {_selector(router_selector(facts.name))}"
-    if router.in_front:
-        message = "The engines answer, but no router does, and the Service selects the routers"
-    else:
-        message = "The Service selects the engines until a router answers"
-    if router.create_failure:
-        message += f"; their pods cannot be created: {router.create_failure}"
-    elif router.stuck:
-        message += f"; their pods have not become ready for long: see {where}"
-    return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
-
-
-def _selector(labels: dict[str, str]) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _coming(facts: ServiceFacts) -> tuple[Reason, str]:
@@ -374,7 +377,8 @@ def _ready(
         message = "Clients are served, but not all replicas answer yet"
         return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
     if facts.router is not None and not facts.router.in_front:
-        return _no_router(facts, facts.router)
+        message = unavailable(facts, facts.router)
+        return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
     if waiting is not None:
         message = f"All replicas answer. {planned.message}"
         return _Verdict(status="True", reason=planned.reason, message=message)

@@ -42,7 +42,7 @@ def _why(rollout: RolloutFacts) -> str:
         )
     if rollout.max_gpus:
         return (
-            f"The rollout from revision {which} waits: pool.maxGPUs holds no new replica beside the old ones, "
+            f"The rollout from revision {which} waits: pool.maxGPUs holds no new replica beside the old, "
             f"and strategy {rollout.strategy} gives none of those up first: write pool.maxGPUs "
             f"{rollout.max_gpus}, or spec.rollout.strategy: InPlace"
         )

@@ -15,7 +15,18 @@ from typing import Final, NamedTuple
 import aiohttp
 
 from shardwright.api.names import ENGINE_PORT
-from shardwright.metrics.source import ALIVE, BUCKETS, CACHE, MEANS, NAMES, Target, kv_tokens
+from shardwright.metrics.source import (
+    ALIVE,
+    BUCKETS,
+    CACHE,
+    HTTP,
+    HTTP_FAILED,
+    HTTP_HANDLERS,
+    MEANS,
+    NAMES,
+    Target,
+    kv_tokens,
+)
 from shardwright.planner.signals import (
     UNREACHABLE,
     PodKey,
@@ -34,7 +45,9 @@ FIRST_REST_S, LONGEST_REST_S = 60.0, 960.0
 _LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
 _EDGE: Final = re.compile(r'(?:^|,)le="([^"]+)"')
 _WANTED: Final = sorted(
-    {re.escape(name) for names in NAMES.values() for name in names} | {ALIVE, CACHE} | set(BUCKETS.values())
+    {re.escape(name) for names in NAMES.values() for name in names}
+    | {ALIVE, CACHE, HTTP}
+    | set(BUCKETS.values())
 )
 _LINE: Final = re.compile(
     rf"^({'|'.join(_WANTED)})"
@@ -145,11 +158,14 @@ def signals(text: str, now_s: float, edges: Mapping[Signal, float] | None = None
     sums: dict[str, float] = {}
     lines: dict[str, int] = {}
     caches: list[float] = []
+    http: list[tuple[Mapping[str, str], float]] = []
     wanted = {BUCKETS[signal]: edge for signal, edge in (edges or {}).items()}
     for name, labels, value in _LINE.findall(text):
         if name == CACHE:
             tokens = kv_tokens(dict(_LABEL.findall(labels)))
             caches.extend([] if tokens is None else [tokens])
+        elif name == HTTP:
+            http.append((dict(_LABEL.findall(labels)), _float(value)))
         elif not name.endswith("_bucket") or _is_edge(labels, wanted.get(name)):
             sums[name] = sums.get(name, 0.0) + _float(value)
             lines[name] = lines.get(name, 0) + 1
@@ -160,6 +176,11 @@ def signals(text: str, now_s: float, edges: Mapping[Signal, float] | None = None
             found[signal] = reading(sums[name] / (lines[name] if signal in MEANS else 1))
     if caches:
         found[Signal.KV_TOKENS] = reading(min(caches))
+    if http:
+        asked = [(of, count) for of, count in http if of.get("handler", "").startswith(HTTP_HANDLERS)]
+        failed = [count for of, count in asked if of.get("status", "").startswith(HTTP_FAILED)]
+        found[Signal.ANSWERED] = reading(sum(count for _, count in asked))
+        found[Signal.FAILED] = reading(sum(failed))
     if ALIVE in sums:
         found[Signal.SAMPLED] = reading(now_s)
     return found

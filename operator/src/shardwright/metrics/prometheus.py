@@ -29,6 +29,9 @@ from shardwright.metrics.source import (
     BUCKETS,
     CACHE,
     CACHE_LABELS,
+    HTTP,
+    HTTP_FAILED,
+    HTTP_HANDLERS,
     MEANS,
     NAMES,
     PARTS,
@@ -213,9 +216,24 @@ def queries(namespace: str, pod: str) -> dict[Signal, str]:
         found[signal] = " or ".join(each)
     (started,) = NAMES[Signal.STARTED]
     found[Signal.STARTED] = f"max by ({by}) ({started} and on ({by}, instance, job) {ALIVE})"
+    handlers = f'handler=~"{HTTP_HANDLERS}.*"'
+    found[Signal.ANSWERED] = _http(by, handlers)
+    found[Signal.FAILED] = _http(by, f'{handlers}, status=~"{HTTP_FAILED}.*"')
     found[Signal.KV_TOKENS] = f"max by ({by}, {', '.join(CACHE_LABELS)}) ({CACHE})"
     found[Signal.SAMPLED] = f"max by ({by}) (timestamp({ALIVE}))"
     return found
+
+
+def _http(by: str, which: str) -> str:
+    """Return the query of the server's requests: zero where it counts some, and none like these."""
+
+    def counted(matching: str) -> str:
+        each = (
+            f"max by ({by}, handler, method, status) ({HTTP}{matching} and on ({by}, instance, job) {ALIVE})"
+        )
+        return f"sum by ({by}) ({each})"
+
+    return f"{counted(f'{{{which}}}')} or 0 * {counted('')}"
 
 
 def bucket_queries(namespace: str, pod: str) -> dict[Signal, str]:

@@ -90,6 +90,11 @@ BUCKETS: Final[Mapping[Signal, str]] = MappingProxyType(
 MEANS: Final = frozenset({Signal.KV_SHARE})
 PARTS: Final[Mapping[Signal, str]] = MappingProxyType({Signal.FINISHED: "finished_reason"})
 """A label by which one rank has several samples of a signal."""
+HTTP: Final = "http_requests_total"
+"""Of vLLM's HTTP server, for ANSWERED and FAILED: by handler, method and status (`2xx`)."""
+HTTP_HANDLERS: Final = "/v1/"
+HTTP_FAILED: Final = "5"
+"""How the status of a request that the engine failed begins; 4xx is the client's doing."""
 ALIVE: Final = "vllm:num_requests_running"
 """Every version has it for every rank: its time is when the engine was asked."""
 CACHE: Final = "vllm:cache_config_info"

@@ -21,8 +21,12 @@ COUNTERS: Final = (
     Signal.PROMPT_TOKENS,
     Signal.GENERATION_TOKENS,
     Signal.PREFIX_HIT_TOKENS,
+    Signal.TTFT_WITHIN,
+    Signal.TPOT_WITHIN,
 )
-_TTFT_SUM, _TTFT_COUNT, _TPOT_SUM, _TPOT_COUNT, _PROMPT, _GENERATED, _HIT = range(len(COUNTERS))
+(
+    _TTFT_SUM, _TTFT_COUNT, _TPOT_SUM, _TPOT_COUNT, _PROMPT, _GENERATED, _HIT, _TTFT_WITHIN, _TPOT_WITHIN,
+) = range(len(COUNTERS))  # fmt: skip
 
 
 class Sample(NamedTuple):
@@ -50,6 +54,9 @@ class Growth(NamedTuple):
     prompt_tokens: float | None = None
     generation_tokens: float | None = None
     prefix_hit_tokens: float | None = None
+    ttft_within: float | None = None
+    """First tokens within the target that was asked for; and finished requests, of TPOT."""
+    tpot_within: float | None = None
 
 
 def sample_of(readings: Readings, pod: PodKey) -> Sample | None:
@@ -109,4 +116,6 @@ def growth(samples: Samples) -> Growth | None:
         prompt_tokens=grown[_PROMPT],
         generation_tokens=grown[_GENERATED],
         prefix_hit_tokens=grown[_HIT],
+        ttft_within=grown[_TTFT_WITHIN],
+        tpot_within=grown[_TPOT_WITHIN],
     )

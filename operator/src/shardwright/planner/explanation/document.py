@@ -157,6 +157,22 @@ class Band(Part):
     gaps: tuple[str, ...]
 
 
+class SecondOpinion(Part):
+    """What another model predicts of the same TPOT; nothing is chosen by it."""
+
+    source: str
+    verdict: Literal["Agrees", "Disagrees"] | None
+    """Null when it has no answer."""
+    tpot_ratio: Number | None
+    """Theirs over ours, of the median at the planned load."""
+    tpot_band_low: Number | None
+    """With both known, TPOT is between this and"""
+    tpot_band_high: Number | None
+    """this times the prediction."""
+    said: str
+    """In words; without an answer, why there is none."""
+
+
 class Prediction(Part):
     """What is predicted of latency."""
 
@@ -165,6 +181,8 @@ class Prediction(Part):
     band: Band
     ttft: Time
     tpot: Time
+    second_opinion: SecondOpinion | None = None
+    """Null when none was asked for."""
 
 
 class Step(Part):

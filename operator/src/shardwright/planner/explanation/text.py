@@ -22,6 +22,7 @@ from shardwright.planner.explanation.document import (
     ProductPrice,
     Proposal,
     Room,
+    SecondOpinion,
     Time,
 )
 from shardwright.planner.question import count
@@ -155,7 +156,18 @@ def _speed(predicted: Prediction | None, load: Load, choice: Choice) -> list[str
         f"  speed        {times} with {load.running_per_replica} requests running in a replica{total}",
         f"  load         a replica takes {rate}; more is stopped by {load.limit}",
         f"  error band   {mark}{band.low:.2f} to {band.high:.2f} times the prediction ({band.phrase})",
+        *_second(predicted.second_opinion),
     ]
+
+
+def _second(second: SecondOpinion | None) -> list[str]:
+    """Write what another model says of the TPOT."""
+    if second is None:
+        return []
+    if second.verdict is None:
+        return [f"  second       no opinion from {second.source}: {second.said}"]
+    band = f"TPOT is {second.tpot_band_low:.2f} to {second.tpot_band_high:.2f} times the prediction"
+    return [f"  second       {second.source} says {second.said}: {band}"]
 
 
 def _time(time: Time) -> str:
