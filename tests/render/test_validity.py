@@ -55,7 +55,7 @@ def test_an_unknown_field_or_a_wrong_type_anywhere_is_found() -> None:
                     refuses_what_is_wrong(obj, place)
                 seen.add(alike)
     assert {kind for kind, _ in seen} == {
-        "ServiceAccount", "Service", "PodDisruptionBudget", "PodMonitor", "ControllerRevision", "Deployment",
+        "ServiceAccount", "Service", "PodDisruptionBudget", "PodMonitor", "ControllerRevision", "Deployment", "RoleBinding",
     }  # fmt: skip
     assert len(seen) > 400
 
