@@ -1,9 +1,11 @@
 """The login of a container that mounts a ServiceAccount's token: a kubeconfig instead of the mounted files.
 
 It decides who gets one: a container that mounts a projected token, and no other. The token is the account's own, so
-that it may do what its roles say and nothing else.
+that it may do what its roles say and nothing else. It is asked for once, as the volume is mounted once: a container
+that starts again needs no API server.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,11 @@ def mounts_token(pod: Json, container: Json) -> bool:
 
 async def variables(api: Api, pod: Json, container: Json, directory: Path) -> dict[str, str]:
     """Give the variable that names the kubeconfig, written to `directory`; nothing without a token."""
+    file = directory / "kubeconfig"
     if not mounts_token(pod, container):
         return {}
+    if await asyncio.to_thread(file.exists):
+        return {"KUBECONFIG": str(file)}
     account, namespace = pod["spec"]["serviceAccountName"], pod["metadata"]["namespace"]
     request = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -46,11 +51,10 @@ async def variables(api: Api, pod: Json, container: Json, directory: Path) -> di
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
         "current-context": "c",
     }
-    return {"KUBECONFIG": str(_written(directory, config))}
+    await asyncio.to_thread(_write, file, yaml.safe_dump(config))
+    return {"KUBECONFIG": str(file)}
 
 
-def _written(directory: Path, config: Json) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
-    return file
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
