@@ -24,6 +24,7 @@ from shardwright.controller.apply import Outcome
 from shardwright.controller.awaiting import failed_facts, recalculated_facts, rollout_facts, waiting_facts
 from shardwright.controller.elsewhere import room_elsewhere
 from shardwright.controller.planning import Planning
+from shardwright.controller.rolling import claimable
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.budget import cut_by_budget
 from shardwright.diagnose.events import events, scaling_events
@@ -289,7 +290,10 @@ class Reporter:
         holders: tuple[Holder, ...] = ()
         detail = ""
         elsewhere: tuple[str, ...] = ()
-        short = allocation.granted < now.desired
+        wanted = claimable(
+            now.entry, now.service, now.proposal, now.desired, planning=self.planning, store=self.store
+        )
+        short = allocation.granted < wanted
         if short and not now.barred:
             ledger = self.planning.ledger
             nodes = self.planning.eligible(now.service, now.proposal)
@@ -303,8 +307,8 @@ class Reporter:
                 pool = self.planning.pool(now.service.spec.pool)
                 elsewhere = room_elsewhere(plan, core.pod_resources, pool, ledger.free)
         return PlacementFacts(
-            wanted=now.desired,
-            granted=min(allocation.granted, now.desired),
+            wanted=wanted,
+            granted=min(allocation.granted, wanted),
             gpus_per_replica=core.gpus_per_replica,
             given_up=short and now.barred,
             holders=holders,
