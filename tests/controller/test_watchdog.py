@@ -32,6 +32,7 @@ class Engines:
 
     def __init__(self):
         self.hung, self.idle, self.mute, self.nan, self.dead_gauges = set(), set(), set(), set(), set()
+        self.queued = set()
         self.failure, self.restarted, self.hung_at, self.skew_s, self.frozen_s = "", {}, {}, 1e9, None
 
     async def read(self, targets):
@@ -47,7 +48,8 @@ class Engines:
             each = {
                 Signal.SAMPLED: self.skew_s + at_s,
                 Signal.STARTED: self.restarted.get(name, 1.0),
-                Signal.RUNNING: 0.0 if name in self.idle else 2.0,
+                Signal.RUNNING: 0.0 if name in self.idle | self.queued else 2.0,
+                Signal.WAITING: 3.0 if name in self.queued else 0.0,
                 Signal.GENERATION_TOKENS: float("nan") if name in self.nan else 1 + 10 * tokens_s,
             }
             for signal, value in each.items():
@@ -147,6 +149,15 @@ async def test_a_hung_engine_is_replaced_within_its_bound_and_told():
 
 def exposed(world):
     return world.fake.parts.scaler.metrics.text().decode()
+
+
+async def test_one_that_hangs_with_requests_in_its_queue_alone_is_found_as_well():
+    async with watched() as world:
+        name = world.pods.serving()[0]
+        world.engines.hung.add(name)
+        world.engines.queued.add(name)
+        await asyncio.sleep(FOUND_S)
+        assert world.ended == [name]
 
 
 async def test_of_several_that_hang_one_at_a_time_is_replaced():

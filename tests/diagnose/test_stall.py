@@ -24,8 +24,8 @@ POD = ("team", "chat-1")
 EPOCH = 1.7e9
 
 
-def sample(at_s, running=2.0, tokens=100.0, restarts=0, started_s=1.0, skew_s=EPOCH):
-    return Sample(at_s + skew_s, at_s, started_s, restarts, running, tokens)
+def sample(at_s, requests=2.0, tokens=100.0, restarts=0, started_s=1.0, skew_s=EPOCH):
+    return Sample(at_s + skew_s, at_s, started_s, restarts, requests, tokens)
 
 
 def told(samples, bound=60.0):
@@ -54,7 +54,7 @@ def test_an_engine_without_a_token_is_suspected_when_the_bound_has_passed():
         "a restart that the API server counts": (3, {"restarts": 1}),
         "a restart that the engine tells": (3, {"started_s": 9.0}),
         "counters that begin anew": (3, {"tokens": 0.0}),
-        "an empty batch": (3, {"running": 0.0}),
+        "nothing to do": (3, {"requests": 0.0}),
     }.values(),
 )
 def test_whatever_says_that_it_went_on_begins_the_count_anew(at, change):
@@ -109,12 +109,13 @@ def test_a_sample_takes_all_its_figures():
     said = {
         Signal.SAMPLED: {POD: reading(EPOCH)},
         Signal.STARTED: {POD: reading(1.0)},
-        Signal.RUNNING: {POD: reading(2.0)},
+        Signal.RUNNING: {POD: reading(0.0)},
+        Signal.WAITING: {POD: reading(2.0)},
         Signal.GENERATION_TOKENS: {POD: reading(0.0)},
     }
     found = sample_of(Readings(by_signal=said), POD, 3, 7.0)
     assert found == Sample(EPOCH, 7.0, 1.0, 3, 2.0, 0.0)
-    for signal in (Signal.SAMPLED, Signal.RUNNING, Signal.GENERATION_TOKENS):
+    for signal in (Signal.SAMPLED, Signal.RUNNING, Signal.WAITING, Signal.GENERATION_TOKENS):
         for broken in ({}, {POD: STALE}, {POD: reading(float("nan"))}):
             assert sample_of(Readings(by_signal=said | {signal: broken}), POD, 3, 7.0) is None
     assert sample_of(Readings(failure="away"), POD, 3, 7.0) is None
@@ -128,7 +129,7 @@ class Engine:
     now: int = 0
     tokens: float = 0.0
     restarts: int = 0
-    running: float = 1.0
+    requests: float = 1.0
     skew_s: float = EPOCH
     token_at: int = 0
     """When the last token came, or the engine last started."""
@@ -141,16 +142,16 @@ class Engine:
         elif what == "restart":
             self.restarts, self.tokens, self.token_at = self.restarts + 1, 0.0, self.now
         elif what == "leave":
-            self.running = 0.0
+            self.requests = 0.0
         elif what == "come":
-            self.running = 1.0
+            self.requests = 1.0
         elif what == "set the clock":
             self.skew_s += 500 * (1 if seconds % 2 else -1)
         if what == "miss":
             self.looks.append((None, self.now - self.token_at))
         elif what == "look":
             seen = sample(
-                self.now, self.running, self.tokens, self.restarts, started_s=None, skew_s=self.skew_s
+                self.now, self.requests, self.tokens, self.restarts, started_s=None, skew_s=self.skew_s
             )
             self.looks.append((seen, self.now - self.token_at))
 
@@ -158,7 +159,7 @@ class Engine:
 BUSY = st.tuples(
     st.sampled_from(["look"] * 6 + ["miss", "token", "restart", "set the clock"]), st.integers(1, 40)
 )
-# What is in the batch between two looks nobody knows: that is why an engine is asked before it is replaced.
+# What an engine has between two looks nobody knows: that is why an engine is asked before it is replaced.
 STEPS = st.tuples(
     st.sampled_from(["look"] * 6 + ["miss", "token", "restart", "leave", "come", "set the clock"]),
     st.integers(1, 40),
@@ -175,7 +176,7 @@ def test_nobody_is_suspected_who_brought_a_token_within_the_bound(steps):
         silence = follow(silence, new)
         if suspected(silence, 60.0):
             assert new is not None
-            assert new.running > 0
+            assert new.requests > 0
             assert silent_s >= 60.0
 
 

@@ -386,7 +386,7 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "not ready back, or delete it if the machine is lost."
         ),
         Reason.ENGINE_STALLED: (
-            "An engine had requests in its batch and brought no token for longer than any step or prompt "
+            "An engine had requests to answer and brought no token for longer than any step or prompt "
             "takes, while its health was green, and its pod is replaced; the message says what keeps it from "
             "that, if anything does. If it happens again, look at the engine's log and its node's GPUs."
         ),

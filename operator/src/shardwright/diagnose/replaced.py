@@ -47,11 +47,11 @@ def _hung(found: list[EngineFault], namespace: str) -> str:
     one_pod = len({fault.pod for fault in found}) == 1
     which = f"The engine{'' if one_pod else 's'} of {_pods(found)}"
     seem = "seems" if one_pod else "seem"
-    what = f"{which} {seem} to hang: with requests in the batch no token comes within {one.said}"
+    what = f"{which} {seem} to hang: with requests to answer no token comes within {one.said}"
     match one.step:
         case Step.REPLACED:
             return (
-                f"{which} hung: with requests in the batch no token came within {one.said}, nor when one was "
+                f"{which} hung: with requests to answer no token came within {one.said}, nor when one was "
                 "asked for. What was being answered is lost, and a new pod takes the place. If it happens "
                 "again, look for the last steps in the log, and for Xid errors in the node's kernel log"
             )

@@ -1,11 +1,11 @@
-"""Whether an engine hangs: requests are in its batch, and no token comes.
+"""Whether an engine hangs: it has requests, and no token comes.
 
 Decides since when an engine is silent, from samples of its figures, when that is too long, and which engine
 of a service is replaced first. What is missing, stale or of an engine that started anew says nothing: at
 worst a hung engine is found later. Never asks an engine, and never replaces one.
 
 vLLM's gauges are those of the last step. Clients that leave all at once can leave an idle engine behind that
-still reports requests in its batch (vllm#22545, vllm#29928), so that what is found here is a suspicion:
+still reports requests (vllm#22545, vllm#29928), so that what is found here is a suspicion:
 whoever acts on it asks the engine for a token first.
 """
 
@@ -39,14 +39,14 @@ class Sample(NamedTuple):
     started_s: float | None
     restarts: int
     """Of its container, as the API server counts them."""
-    running: float
-    """Requests in its batch."""
+    requests: float
+    """In its batch or its queue."""
     tokens: float
     """All tokens that it has brought."""
 
 
 class Silence(NamedTuple):
-    """Samples of an engine in whose batch there were requests each time, and which brought no token."""
+    """Samples of an engine that had requests each time, and brought no token."""
 
     first: Sample
     last: Sample
@@ -69,17 +69,19 @@ def sample_of(readings: Readings, pod: PodKey, restarts: int, seen_s: float) -> 
     """Return what an engine reports; None when a part of it is not known."""
     at_s = number(readings.of(Signal.SAMPLED, pod))
     running = number(readings.of(Signal.RUNNING, pod))
+    waiting = number(readings.of(Signal.WAITING, pod))
     tokens = number(readings.of(Signal.GENERATION_TOKENS, pod))
-    if at_s is None or running is None or tokens is None:
+    if at_s is None or running is None or waiting is None or tokens is None:
         return None
-    return Sample(at_s, seen_s, number(readings.of(Signal.STARTED, pod)), restarts, running, tokens)
+    started_s = number(readings.of(Signal.STARTED, pod))
+    return Sample(at_s, seen_s, started_s, restarts, running + waiting, tokens)
 
 
 def follow(silence: Silence | None, new: Sample | None) -> Silence | None:
     """Return the silence after another look; None while there is none."""
     if new is None:
         return silence._replace(fresh=False) if silence is not None else None
-    if new.running <= 0:
+    if new.requests <= 0:
         return None
     if silence is None:
         return Silence(new, new)
