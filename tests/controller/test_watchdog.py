@@ -245,6 +245,18 @@ async def test_an_engine_that_cannot_be_asked_is_told_and_stays():
         assert world.degraded() == ("False", "Healthy")
 
 
+async def test_once_somebody_deletes_the_pod_it_is_told_no_longer():
+    async with watched() as world:
+        name = world.pods.serving()[0]
+        world.engines.hung.add(name)
+        world.unreachable = True
+        await asyncio.sleep(FOUND_S)
+        assert world.degraded() == ("True", "EngineStalled")
+        await world.fake.end_pod("team", name, grace_s=5)
+        await asyncio.sleep(60)
+        assert world.degraded() == ("False", "Healthy")
+
+
 async def test_without_the_right_it_is_told_what_to_grant_or_to_run():
     async with watched() as world:
         name = world.pods.serving()[0]

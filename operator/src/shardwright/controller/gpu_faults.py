@@ -88,6 +88,7 @@ class GPUFaults:
     async def tick(self) -> None:
         """End what has lasted long enough."""
         self._forget()
+        self.replacer.tidy(self.store)
         for name, facts in list(self.store.nodes.items()):
             value = facts.labels.get(LABEL_GPU_FAULT)
             if value is None or not self._is_over(value):

@@ -14,6 +14,7 @@ from shardwright.cluster.api import Api
 from shardwright.cluster.errors import ClusterError, Forbidden
 from shardwright.cluster.events import Recorder
 from shardwright.cluster.facts import ServiceEntry
+from shardwright.cluster.store import Store
 from shardwright.controller.queue import WorkQueue
 from shardwright.diagnose.facts import EngineFault, Step
 from shardwright.diagnose.replaced import GRACE_S, sentences
@@ -65,12 +66,19 @@ class Replacer:
             del known[pod]
             self.queue.add(entry.key)
 
-    def tidy(self, services: dict[ServiceKey, ServiceEntry]) -> None:
-        """Drop what was told for long enough, and have it told no longer."""
-        keys = {entry.uid: key for key, entry in services.items()}
+    def tidy(self, store: Store) -> None:
+        """Drop what was told for long enough, or was to be done by somebody and is, and tell it no longer."""
+        if not self._notes:
+            return
+        keys = {entry.uid: key for key, entry in store.services.items()}
         now = self.clock()
         for uid, known in list(self._notes.items()):
-            old = [pod for pod, (_, at_s) in known.items() if now - at_s >= TOLD_S]
+            pods = store.pods_of(keys[uid]) if uid in keys else {}
+            old = [
+                name
+                for name, (fault, at_s) in known.items()
+                if now - at_s >= TOLD_S or (fault.step is not Step.REPLACED and _leaves(pods.get(name)))
+            ]
             for pod in old:
                 del known[pod]
             if old and uid in keys:
@@ -101,3 +109,8 @@ class Replacer:
             warning=True,
         )
         return True
+
+
+def _leaves(pod: PodFacts | None) -> bool:
+    """Whether a pod is gone, or on its way."""
+    return pod is None or pod.terminating

@@ -70,27 +70,29 @@ class Watchdog:
         found: dict[PodKey, Target] = {}
         absent: dict[PodKey, float] = {}
         now = self.clock()
-        for key in self._watched():
-            for pod in self.store.pods_of(key).values():
-                name = (pod.namespace, pod.name)
-                if self._serves(pod):
-                    found[name] = Target(name, pod.address)
-                else:
-                    absent[name] = self._absent.get(name, now)
-        self._absent = absent
-        self._silences = {pod: silence for pod, silence in self._silences.items() if pod in found}
+        with self.replacer.metrics.cpu("watch"):
+            for key in self._watched():
+                for pod in self.store.pods_of(key).values():
+                    name = (pod.namespace, pod.name)
+                    if self._serves(pod):
+                        found[name] = Target(name, pod.address)
+                    else:
+                        absent[name] = self._absent.get(name, now)
+            self._absent = absent
+            self._silences = {pod: silence for pod, silence in self._silences.items() if pod in found}
         return list(found.values())
 
     async def look(self, readings: Readings) -> None:
         """Take note of what the engines report, and ask those that seem to hang."""
-        self.replacer.tidy(self.store.services)
+        self.replacer.tidy(self.store)
         if readings.failure:
             return
         until = self.clock() + SLICE_S
         for key in self._watched():
             entry = self.store.services.get(key)
             if entry is not None and entry.service is not None:
-                self._look(entry, entry.service, readings)
+                with self.replacer.metrics.cpu("watch"):
+                    self._look(entry, entry.service, readings)
             if self.clock() > until:
                 await asyncio.sleep(0)
                 until = self.clock() + SLICE_S
