@@ -179,7 +179,7 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
     wait_until(lambda: cluster.api.get("/apis/monitoring.coreos.com/v1/podmonitors"), "PodMonitors")
     cluster.apply(*nodes.demo_pool(), *referred(namespace))
     path = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/llmservices/chat"
-    with OperatorProcess(cluster) as operator:
+    with OperatorProcess(cluster, values=("rbac.markNodes=true",), arguments=("--mark-nodes",)) as operator:
         assert operator.user == USER
         # A second generation, so that a workload goes; and enough of them, so that the history is trimmed.
         for tokens in range(4096, 4096 + 8 * 256, 256):
@@ -187,6 +187,7 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
             wait_until(lambda: settled(cluster.api.get(path)), f"the plan for {tokens} tokens")
         wait_until(lambda: len(names(cluster, namespace, "deployments")) == 1, "the last workload alone")
         wait_until(lambda: len(names(cluster, namespace, "controllerrevisions")) < 8, "a trimmed history")
+        fail_gpus(cluster, namespace)
         cluster.api.delete(path)
         wait_until(lambda: gone(lambda: cluster.api.get(path)), "the end of the service")
 
@@ -195,6 +196,36 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
     assert not refused, "the chart does not grant this"
     used = {right for right, _ in seen}
     assert not granted() - used, "the chart grants this and nobody uses it"
+
+
+def fail_gpus(cluster: Cluster, namespace: str) -> None:
+    """Let engines end with the words of a broken GPU, until their node gets no new pods."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    label = "shardwright.dev/gpu-fault"
+
+    def engines() -> dict[str, Json]:
+        found = cluster.api.get(path)["items"]
+        return {
+            pod["metadata"]["name"]: pod
+            for pod in found
+            if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("containerStatuses")
+        }
+
+    wait_until(lambda: len(engines()) == 2, "two engines")
+    said = "CUDA error: uncorrectable ECC error encountered"
+    for name, pod in engines().items():
+        (container,) = pod["status"]["containerStatuses"]
+        ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": said}}
+        status = {"containerStatuses": [container | {"ready": False, "state": ended}]}
+        cluster.api.merge(f"{path}/{name}/status", {"status": status})
+        wait_until(lambda name=name: name not in engines(), f"the end of {name}")
+    marked = [
+        node["metadata"]["name"]
+        for node in cluster.api.get("/api/v1/nodes")["items"]
+        if label in node["metadata"]["labels"]
+    ]
+    assert marked == [pod["spec"]["nodeName"]], "both ran there"
+    cluster.api.merge(f"/api/v1/nodes/{marked[0]}", {"metadata": {"labels": {label: None}}})
 
 
 def settled(found: Json) -> bool:

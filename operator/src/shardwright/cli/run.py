@@ -52,6 +52,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="take the nodes from this ConfigMap's key nodes.yaml (as `kubectl get nodes -o yaml` prints "
         "them) instead of reading nodes, and look at pods in the served namespaces only; needs --namespace",
     )
+    scope.add_argument(
+        "--mark-nodes",
+        action="store_true",
+        help="label a node on which the GPUs of two engines failed, so that it gets no new pods for some "
+        "hours; takes the right to patch nodes. Without it only planning leaves the node out",
+    )
     prices.add_option(parser)
     run_metrics.add_options(parser)
     process = parser.add_argument_group("process")
@@ -109,6 +115,7 @@ def run(args: argparse.Namespace) -> int:
             requests_per_second=args.requests_per_second,
             burst=args.burst,
             engine_metrics=engine_metrics,
+            mark_nodes=args.mark_nodes,
             products=products,
             log_format=args.log_format,
             log_level=args.log_level,

@@ -29,6 +29,7 @@ from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.budget import cut_by_budget
 from shardwright.diagnose.events import events, scaling_events
 from shardwright.diagnose.facts import (
+    EngineFault,
     ForeignEdit,
     Holder,
     MetricsFacts,
@@ -71,6 +72,8 @@ class Reporter:
     """What the engines of a service's revision report."""
     scaling: Callable[[ServiceEntry, str, int], ScalingStatus | None] = lambda _entry, _revision, _size: None
     """How the size of a service's revision came about."""
+    faults: Callable[[ServiceEntry], tuple[EngineFault, ...]] = lambda _entry: ()
+    """Engines that are replaced."""
     _news_since: dict[str, float] = field(default_factory=dict)
     """By uid: since when a status differs from the live one and waits."""
     _told: dict[str, tuple[bytes, ServiceFacts]] = field(default_factory=dict)
@@ -220,6 +223,7 @@ class Reporter:
             previous_rollout=now.entry.status.rollout,
             failed=failed_facts(now),
             ends_first=work.ends_first,
+            faults=self.faults(now.entry),
             workloads=self._workloads(now, work),
             metrics=self.engine_metrics(now.entry, now.target),
             scaling=self.scaling(now.entry, now.target, now.desired),
