@@ -170,7 +170,7 @@ def test_rights_with_a_declared_pool() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", ["checkSecrets", "podMonitors", "replaceEngines"])
+@pytest.mark.parametrize("value", ["checkSecrets", "podMonitors", "replaceEngines", "markPods"])
 def test_rights_that_can_be_withheld(value: str) -> None:
     role = only(render(f"rbac.{value}=false"), "ClusterRole")
     assert granted(role) == table("namespaced", "pool", "cluster", without=value)

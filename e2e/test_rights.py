@@ -87,6 +87,10 @@ def requests(audit_log: Path) -> Iterator[tuple[Right, int]]:
             yield (group, resource, "create"), code
 
 
+ELSEWHERE: set[Right] = {("", "pods", "patch")}
+"""Asked for by the figures of engines, which no pod has here: test_live_canary.py has them."""
+
+
 def granted() -> set[Right]:
     return {
         triple
@@ -195,7 +199,7 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
     refused = {right for right, code in seen if code == FORBIDDEN}
     assert not refused, "the chart does not grant this"
     used = {right for right, _ in seen}
-    assert not granted() - used, "the chart grants this and nobody uses it"
+    assert not granted() - used - ELSEWHERE, "the chart grants this and nobody uses it"
 
 
 def fail_gpus(cluster: Cluster, namespace: str) -> None:

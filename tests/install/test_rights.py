@@ -100,7 +100,7 @@ def test_what_must_never_be_granted():
     assert verbs_of("nodes") == {"list", "watch", "patch"}
     # Pods are made and changed by Deployments alone; those of others are out of reach.
     assert verbs_of("pods", always=True) == {"list", "watch"}
-    assert verbs_of("pods") == {"list", "watch", "delete"}
+    assert verbs_of("pods") == {"list", "watch", "delete", "patch"}
     assert not [rule for rule in RIGHTS["pool"] if "delete" in rule["verbs"]]
     # Server-side apply needs neither update nor deletecollection; nobody is impersonated and no role is made.
     every = {verb for rule in rules() for verb in rule["verbs"]}
