@@ -112,12 +112,14 @@ def granted(manifest: Manifest) -> set[tuple[str, str, str]]:
     }
 
 
-def table(*groups: str, without: str = "") -> set[tuple[str, str, str]]:
+def table(*groups: str, without: str = "", marks: bool = False) -> set[tuple[str, str, str]]:
+    """Give the rights of groups as they are by default, that is without those to mark nodes."""
+    withheld = {without} if marks else {without, "markNodes"}
     return {
         triple
         for group in groups
         for rule in RIGHTS[group]
-        if not without or rule.get("when") != without
+        if rule.get("when", "always") not in withheld
         for triple in product(rule["apiGroups"], rule["resources"], rule["verbs"])
     }
 
@@ -209,10 +211,27 @@ def test_rights_with_a_declared_pool() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", ["checkSecrets", "podMonitors"])
+@pytest.mark.parametrize("value", ["checkSecrets", "podMonitors", "replaceEngines", "markPods"])
 def test_rights_that_can_be_withheld(value: str) -> None:
     role = only(render(f"rbac.{value}=false"), "ClusterRole")
     assert granted(role) == table("namespaced", "pool", "cluster", without=value)
+
+
+def test_nodes_are_written_only_where_that_is_asked_for() -> None:
+    right, option = ("", "nodes", "patch"), "--mark-nodes"
+    for values, marks in (((), False), (("rbac.markNodes=true",), True)):
+        manifests = render(*values)
+        assert granted(only(manifests, "ClusterRole")) == table("namespaced", "pool", "cluster", marks=marks)
+        assert (right in granted(only(manifests, "ClusterRole"))) is marks
+        (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert (option in container["args"]) is marks
+
+
+def test_pods_are_deleted_only_in_the_namespaces_that_are_served() -> None:
+    manifests = render(*NAMESPACED)
+    right = ("", "pods", "delete")
+    assert right not in granted(only(manifests, "ClusterRole", "shardwright-system"))
+    assert all(right in granted(m) for m in manifests if m["kind"] == "Role" and of_operator(m))
 
 
 def test_every_binding_leads_from_the_account_to_a_role() -> None:
@@ -266,6 +285,7 @@ def test_arguments_say_where_to_work() -> None:
         return [
             *("run", "--metrics-port", "8080", "--log-level", "info", "--log-format", "text", *images),
             *("--endpoints-role", f"{kind}/shardwright-endpoints", "--engine-metrics-interval", "60"),
+            *("--stall-seconds", "60"),
         ]
 
     assert arguments() == base("ClusterRole")
@@ -355,18 +375,18 @@ def test_other_prices_are_another_pod_of_the_operator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "port"),
+    ("values", "ports"),
     [
-        (("prometheus.url=http://a.b:9090",), 9090),
-        (("prometheus.url=http://a.b",), 80),
-        (("prometheus.url=https://a.b/x",), 443),
-        (("engineMetrics.enabled=true",), 8000),
-        (("engineMetrics.enabled=false",), None),
+        (("prometheus.url=http://a.b:9090",), [9090, 8000]),
+        (("prometheus.url=http://a.b",), [80, 8000]),
+        (("prometheus.url=https://a.b/x",), [443, 8000]),
+        (("engineMetrics.enabled=true",), [8000]),
+        (("engineMetrics.enabled=false",), []),
     ],
 )
-def test_the_network_policy_opens_the_way_to_the_metrics(values: tuple[str, ...], port: int | None) -> None:
+def test_the_network_policy_opens_the_way_to_the_metrics(values: tuple[str, ...], ports: list[int]) -> None:
     rules = only(render(*values), "NetworkPolicy")["spec"]["egress"][2:]
-    assert [[p["port"] for p in rule["ports"]] for rule in rules] == ([[port]] if port else [])
+    assert [[p["port"] for p in rule["ports"]] for rule in rules] == [[port] for port in ports]
 
 
 def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:
@@ -378,6 +398,7 @@ def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:
         [53, 53],
         [6443],
         [9443],
+        [8000],
         [9090],
     ]
     assert policy["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]

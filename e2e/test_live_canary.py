@@ -1,5 +1,11 @@
-"""Canaries with traffic: one that is slow and one that answers otherwise go back, and no request is lost."""
+"""Canaries with traffic: one that is slow and one that answers otherwise go back, and no request is lost.
 
+And who goes when a service becomes smaller: the looks of the autoscaler are as close here.
+"""
+
+import json
+import threading
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -86,3 +92,48 @@ def test_a_canary_as_good_as_the_old_revision_takes_its_place(world: LiveWorld, 
     wait_until(lambda: revisions(world) == {new: 3}, "all of the new revision")
     world.ready("chat")
     assert failures(client.drain()) == []
+
+
+def stream(pod: Json, said: list[str]) -> threading.Thread:
+    """Hold a stream open on one engine, and keep its last line."""
+    url = f"http://{pod['status']['podIP']}:8000/v1/completions"
+    body = {"prompt": "on and on", "max_tokens": 2000, "min_tokens": 2000, "stream": True, "ignore_eos": True}
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    def read() -> None:
+        with urllib.request.urlopen(request) as answer:
+            said.extend(line.decode().strip() for line in answer if line.strip())
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_the_emptiest_go_first(world: LiveWorld) -> None:
+    pods = world.serving("chat")
+    said: list[str] = []
+    held = stream(pods[1], said)
+    metrics = f"http://{pods[1]['status']['podIP']}:8000/metrics"
+
+    def runs() -> bool:
+        with urllib.request.urlopen(metrics) as page:
+            return any(
+                line.startswith(b"vllm:num_requests_running") and not line.strip().endswith(b" 0.0")
+                for line in page
+            )
+
+    wait_until(runs, "the stream")
+    wait_until(lambda: seen_by_prometheus(world, pods[1]), "looks of the autoscaler")
+    smaller = service(world, "1")
+    smaller["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 1}
+    world.apply(smaller)
+    wait_until(lambda: len(world.serving("chat")) == 1, "one replica")
+    assert [p["metadata"]["name"] for p in world.serving("chat")] == [pods[1]["metadata"]["name"]]
+    held.join()
+    assert said[-1] == "data: [DONE]"
+
+
+def seen_by_prometheus(world: LiveWorld, pod: Json) -> bool:
+    name = pod["metadata"]["name"]
+    found = world.prometheus.query(f'min_over_time(vllm:num_requests_running{{pod="{name}"}}[8s])')
+    return any(float(row["value"][1]) > 0 for row in found)

@@ -123,4 +123,4 @@ def test_the_operator_does_not_start_with_prices_that_it_cannot_read(tmp_path, c
 
 def test_a_live_object_tells_what_was_recorded(capsys, tmp_path):
     assert main(["explain", "chat", "--prices", str(tmp_path / "prices.yaml")]) == 2
-    assert "--prices go with -f" in capsys.readouterr().err
+    assert "--prices and --second-opinion go with -f" in capsys.readouterr().err

@@ -215,6 +215,18 @@ async def test_deleting_what_is_gone_is_no_error_and_only_that_uid_is_deleted(se
         await api.delete(DEPLOYMENT, "n", "x", uid="u")
 
 
+async def test_a_pod_is_ended_with_its_own_grace_and_one_that_is_gone_is_no_error(server):
+    script, api, _ = server
+    script.say(404)
+    await api.end_pod("n", "x", grace_s=45)
+    method, target, _, body = script.asked[0]
+    assert (method, target) == ("DELETE", "/api/v1/namespaces/n/pods/x")
+    assert json.loads(body) == {"gracePeriodSeconds": 45}
+    script.say(403)
+    with pytest.raises(Forbidden):
+        await api.end_pod("n", "x", grace_s=45)
+
+
 async def test_lists_are_paged(server):
     script, api, _ = server
     script.say(200, {"metadata": {"resourceVersion": "5", "continue": "more&"}, "items": [thing("a", 1)]})

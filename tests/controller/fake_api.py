@@ -100,6 +100,9 @@ class Fake:
         return await self._write(f"apply {kind}/{name}", act)
 
     async def merge_as(self, kind, namespace, name, patch, *, manager) -> None:
+        if kind.kind == "Node":
+            await self._write(f"merge Node/{name}", lambda: self._label_node(name, patch))
+            return
         key = (kind.kind, namespace, name)
         await self._write(f"merge {kind.kind}/{name}", lambda: self.server.merge(key, patch, manager))
 
@@ -152,6 +155,23 @@ class Fake:
             self.server.delete((kind.kind, namespace, name))
 
         await self._write(f"delete {kind.kind}/{name}", act)
+
+    async def end_pod(self, namespace, name, *, grace_s):
+        def act() -> None:
+            pod = self.pods.get((namespace, name))
+            if pod is not None and "deletionTimestamp" not in pod["metadata"]:
+                pod["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": grace_s}
+                self.parts.store.set_pod(copy.deepcopy(pod))
+
+        await self._write(f"end {name}", act)
+
+    def _label_node(self, name: str, patch: dict) -> None:
+        labels = self.nodes[name]["metadata"]["labels"]
+        labels |= patch["metadata"]["labels"]
+        self.nodes[name]["metadata"]["labels"] = {k: v for k, v in labels.items() if v is not None}
+        self.nodes[name]["metadata"]["resourceVersion"] = str(next(self.versions))
+        node = copy.deepcopy(self.nodes[name])
+        asyncio.get_running_loop().call_later(WATCH_S, self.parts.store.set_node, node)
 
     async def create_event(self, _namespace, event):
         self.log.append(f"event {event['reason']}")

@@ -40,6 +40,11 @@ class Cluster:
     def of(self, revision: str) -> list[Pod]:
         return [p for p in self.pods if p.revision == revision]
 
+    @property
+    def running(self) -> dict[str, int]:
+        """Workloads that have replicas."""
+        return {revision: count for revision, count in self.deployments.items() if count}
+
     def staying(self, revision: str) -> list[Pod]:
         return [p for p in self.of(revision) if not p.terminating]
 
@@ -107,8 +112,11 @@ class Cluster:
             ),
             old=old,
             leaving=sum(leaving.values()),
-            leaving_gpus=sum(n * self.gpus[r] for r, n in leaving.items()),
-            helps=any(h and f + h >= each for f, h in zip(self.free(), held, strict=True)),
+            leaving_gpus=sum(n * self.gpus[r] for r, n in leaving.items())
+            + each * sum(1 for p in self.of(self.target) if p.terminating),
+            taken=self.target in self.deployments,
+            helps=self.target in self.deployments
+            and any(f + h >= each for f, h in zip(self.free(), held, strict=True)),
             max_gpus=self.max_gpus,
             strategy=self.strategy,
             paused=self.paused,
@@ -124,7 +132,7 @@ class Cluster:
         assert decision == decide(replace(state)), "nothing is remembered"
         assert decision.new <= max(state.new.granted, state.new.stated)
         todo = []
-        if decision.new or self.target in self.deployments:
+        if decision.new or self.target in self.deployments or (state.old and not self.paused):
             todo.append(lambda: setattr(self, "serves", decision.serves))
             todo.append(lambda: self.deployments.__setitem__(self.target, decision.new))
         for revision, count in decision.old.items():

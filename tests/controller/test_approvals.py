@@ -196,14 +196,14 @@ async def test_a_newer_operator_changes_nothing_of_what_waits(fake, monkeypatch)
     await settle(fake)
     [(name, record)] = [(k[2], o) for k, o in fake.objects.items() if k[0] == "ControllerRevision"]
     recorded = copy.deepcopy(record["data"])
-    monkeypatch.setattr(revision, "TEMPLATE_VERSION", 2)
+    monkeypatch.setattr(revision, "TEMPLATE_VERSION", 99)
     monkeypatch.setattr(template, "PRESTOP_S", 16)
     await nothing_is_written_at_a_restart(fake)
     fake.put("chat", **MANUAL, approvedRevision=name.rpartition("-")[2])
     await settle(fake)
     assert fake.objects["ControllerRevision", "team", name]["data"] == recorded
     templates_as_recorded(fake)
-    assert recorded["templateVersion"] == 1
+    assert recorded["templateVersion"] < 99
 
 
 async def test_a_deleted_record_of_what_waits_is_written_again(fake):

@@ -157,6 +157,39 @@ async def test_nothing_is_given_up_for_a_revision_that_is_refused(fake, gpus):
     assert not [entry for entry in fake.log if entry.startswith("delete Deployment/" + min(before))]
 
 
+@pytest.mark.parametrize(("max_gpus", "count"), [(1, 1), (2, 2), (3, 2), (8, 2)])
+@pytest.mark.parametrize("strategy", ["Auto", "InPlace", "Surge"])
+async def test_nor_where_the_budget_holds_no_replica_beside_what_runs(fake, max_gpus, count, strategy):
+    """The new revision's workload is refused, the old one's may be written: it must not be."""
+    fake.node("n1", gpus=8)
+    spec = {
+        "pool": {"maxGPUs": max_gpus},
+        "scaling": {"minReplicas": count, "maxReplicas": count},
+        "rollout": {"strategy": strategy},
+    }
+    fake.put("first", **spec)
+    await asyncio.sleep(5)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    before = fake.deployments()
+    fake.put("first", **spec | {"rollout": {"paused": True}}, podTemplate={"spec": {"hostNetwork": True}})
+    await asyncio.sleep(5)
+    target = fake.parts.planning.proposals["team", "first"].target
+    fake.fail[f"apply Deployment/first-{target}"] = Invalid("field not declared in schema", status=500)
+    fake.put("first", **spec, podTemplate={"spec": {"hostNetwork": True}})
+    for _ in range(40):
+        await asyncio.sleep(20)
+        assert fake.deployments() == before
+    assert fake.condition("first", "Available")[0] == "True"
+    fake.fail.clear()
+    for _ in range(40):
+        await asyncio.sleep(20)
+        fake.run_pods("n1")
+        fake.end_pods()
+    waits = strategy == "Surge" and max_gpus == count
+    assert (before.items() <= fake.deployments().items()) == waits
+
+
 async def test_a_replica_more_that_is_refused_is_offered_until_it_is_taken(fake):
     fake.node("n1", gpus=2)
     fake.put("first", at=1)

@@ -109,6 +109,17 @@ def test_max_gpus_counts_the_old_replicas_and_those_that_leave():
     assert decide(state(old(2), new=new(granted=2, stated=2), max_gpus=2)).new == 2
 
 
+def test_pods_that_leave_count_without_another_revision_and_after_a_switch_too():
+    leaves = decide(state(new=new(desired=4, granted=4, stated=1), max_gpus=4, leaving_gpus=3))
+    assert leaves.new == 1
+    assert decide(state(new=new(desired=4, granted=4, stated=1), max_gpus=4)).new == 4
+    switched = state(
+        old(0, ready=0), new=new(desired=4, granted=4, ready=2), strategy=BLUE_GREEN, serves="new",
+        max_gpus=4, leaving_gpus=2,
+    )  # fmt: skip
+    assert decide(switched).new == 2
+
+
 def test_a_strategy_that_gives_nothing_up_says_which_max_gpus_it_takes():
     waits = decide(state(old(2), new=new(granted=2), strategy=SURGE, max_gpus=2))
     assert (waits.new, waits.old, waits.step) == (0, {"old": 2}, Step.WAITS_FOR_ROOM)
@@ -285,7 +296,7 @@ def test_with_room_for_one_more_nobody_is_missed(before, after, strategy):
 def test_blue_green_needs_a_second_set_and_loses_nothing(before, after):
     full = cluster(before, after, BLUE_GREEN)
     assert not full.settle(20)
-    assert (full.deployments, full.serves, full.lowest) == ({"a": before[1]}, "", 1)
+    assert (full.running, full.serves, full.lowest) == ({"a": before[1]}, "", 1)
     full.capacity += [4] * 2
     assert full.settle()
     assert full.lowest == 1
@@ -294,7 +305,7 @@ def test_blue_green_needs_a_second_set_and_loses_nothing(before, after):
 def test_surge_without_room_waits_until_there_is_some():
     made = cluster((2, 2), (2, 2), SURGE)
     assert not made.settle(20)
-    assert (made.deployments, made.lowest) == ({"a": 2}, 1)
+    assert (made.running, made.lowest) == ({"a": 2}, 1)
     made.capacity.append(2)
     assert made.settle()
 
@@ -387,6 +398,7 @@ def test_pods_that_do_not_answer_are_the_first_to_go():
     made = Cluster([2], {"a": 1, "b": 1}, {"a": 2, "b": 2}, target="b", strategy=AUTO)
     made.deployments = {"a": 2}
     made.pods = [Pod("a", 0, ready=False), Pod("a", 0, ready=True)]
+    made.operate()  # the new revision is offered
     made.operate()
     made.control("a")
     assert [p.ready for p in made.staying("a")] == [True]

@@ -44,6 +44,38 @@ async def test_surge_says_how_many_gpus_it_waits_for_and_goes_on_when_they_come(
     assert progress(fake) is None
 
 
+@pytest.mark.parametrize(
+    "rollout", [{"strategy": "Surge"}, {"strategy": "BlueGreen"}, {"strategy": "Auto", "paused": True}]
+)
+async def test_a_rollout_that_stands_still_holds_no_places_from_others(fake, rollout):
+    budget = {"pool": {"maxGPUs": 2}}
+    kubelet, good = await started(fake, 4, at=1, **budget)
+    fake.put("chat", at=1, **TWO, **env("b"), **budget, rollout=rollout)
+    await kubelet.run(60)
+    assert replicas(fake).get(good) == 2
+    fake.put("other", at=2, scaling={"minReplicas": 2, "maxReplicas": 2})
+    await kubelet.run(60)
+    assert fake.condition("other", "Ready")[0] == "True"
+    assert fake.condition("chat", "Placed")[0] == "True"
+    assert fake.condition("chat", "Available")[0] == "True"
+    if "paused" not in rollout:
+        assert fake.condition("chat", "Ready") == ("False", "RolloutWaitsForRoom")
+        assert "write pool.maxGPUs" in fake.message("chat", "Ready")
+
+
+@pytest.mark.parametrize("strategy", ["Auto", "InPlace"])
+async def test_another_product_takes_the_place_where_the_budget_holds_no_more(fake, strategy):
+    def on(product):
+        return {"pool": {"maxGPUs": 2, "gpuProducts": [product]}, "rollout": {"strategy": strategy}}
+
+    kubelet, good = await started(fake, 2, **on("NVIDIA-RTX-A6000"))
+    fake.node("n2", gpus=2, product="NVIDIA-L40S")
+    fake.put("chat", **TWO, **on("NVIDIA-L40S"))
+    await kubelet.run(300)
+    assert list(replicas(fake).values()) == [2]
+    assert good not in replicas(fake)
+
+
 async def test_in_place_leaves_spare_gpus_alone(fake):
     kubelet, _ = await started(fake, 8)
     change(fake, strategy="InPlace")

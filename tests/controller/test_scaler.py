@@ -540,7 +540,10 @@ async def test_who_is_read_and_up_to_which_edges():
     async with scaled(slo={"ttft": {"percentile": 95, "milliseconds": 1500}}) as world:
         world.fake.put("other", scaling={"mode": "External"}, replicas=1)
         await asyncio.sleep(60)
-        asked = world.engines.targets
-        assert {target.pod[1].split("-")[0] for target in asked} == {"chat"}
-        assert asked[0].edges[Signal.TTFT_WITHIN] == 1.5
-        assert asked[0].edges[Signal.TPOT_WITHIN] == 0.05
+        asked = {target.pod[1].split("-")[0]: target for target in world.engines.targets}
+        assert asked["chat"].edges[Signal.TTFT_WITHIN] == 1.5
+        assert asked["chat"].edges[Signal.TPOT_WITHIN] == 0.05
+        assert asked["other"].edges == {}, "for the watchdog, which looks at all"
+        world.fake.parts.scaler.watchdog = None
+        await asyncio.sleep(30)
+        assert {target.pod[1].split("-")[0] for target in world.engines.targets} == {"chat"}

@@ -22,7 +22,6 @@ POWERS = {1, 2, 4, 8, 16, 32, 64}
 class Stated:
     """What of a spec and of all that fits decides how it is compared."""
 
-    loaded: bool
     asked: bool
 
 
@@ -128,8 +127,7 @@ def winner(fits, stated):
     left = [f for f in fits if not f.clamped] or [f for f in fits if f.context == longest]
     if stated.asked:
         left = [f for f in left if f.predicted] or left
-    if stated.loaded:
-        left = [f for f in left if f.share == max(o.share for o in left)]
+    left = [f for f in left if f.share == max(o.share for o in left)]
     left = [f for f in left if f.priced] or left
     left = [f for f in left if f.question == min(o.question for o in left)]
     left = [f for f in left if not any(steps_back(f, o) for o in left)]
@@ -158,11 +156,11 @@ def verdict(loser, rival, stated):
         )
     if stated.asked and rival.predicted and not loser.predicted:
         return "RankedLower", f"it fits, but its speed is not predicted (|), and that of {name} is"
-    if stated.loaded and loser.share < rival.share:
+    if loser.share < rival.share:
         all_of_it = "all" if rival.share == 1 else f"{rival.held} of {rival.plan.replicas}"
-        takes = "1 replica" if loser.plan.replicas == 1 else f"{loser.plan.replicas} replicas"
+        takes = f"{loser.plan.replicas} replicas of it are wanted"
         held = f"the pool's nodes hold {loser.held}; of {name} they hold {all_of_it}"
-        return "PoolTooSmall", f"it fits, but the load takes {takes} of it and {held}"
+        return "PoolTooSmall", f"it fits, but {takes} and {held}"
     if rival.priced and not loser.priced:
         gpu = loser.plan.product.short_name
         known = f"no price of {gpu} is known, and that of {name} is: state one of {gpu} to compare"

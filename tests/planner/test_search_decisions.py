@@ -261,7 +261,7 @@ class TestNodes:
     def test_what_the_pool_does_not_hold_loses_to_what_it_does(self):
         lost = next(c for c in decided("the same with too few").candidates if c.product == A6000)
         assert lost.reason.value == "PoolTooSmall"
-        assert "takes 4 replicas of it and the pool's nodes hold 2" in lost.message
+        assert "4 replicas of it are wanted and the pool's nodes hold 2" in lost.message
 
     @pytest.mark.parametrize("name", [name for name in DECISIONS if name.startswith("what the loss of")])
     def test_what_is_left_of_a_lost_node_takes_the_load(self, name):

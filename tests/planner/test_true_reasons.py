@@ -73,7 +73,7 @@ class Case:
         self.chosen = next((c for c in self.decision.candidates if c.reason.value == "Chosen"), None)
         self.fitting = [c for c in self.decision.candidates if fits_by_its_sentence(c)]
         loaded = asked.spec.workload is not None and asked.spec.workload.concurrency is not None
-        self.stated = Stated(loaded=loaded, asked=loaded)
+        self.stated = Stated(asked=loaded)
         self.interconnect = asked.spec.pool.interconnect
         self.policy = (self.interconnect and self.interconnect.policy) or "PreferNVLink"
         self.bridges = (self.interconnect and self.interconnect.bridges) or "None"
@@ -297,7 +297,7 @@ def ranked(case):
             if best.same == ours.same
             else winner([f for f in found.values() if f.same == ours.same], case.stated)
         )
-        against_best = ours is own or (case.stated.loaded and ours.share < best.share)
+        against_best = ours is own or ours.share < best.share
         reason, words = verdict(ours, best if against_best else own, case.stated)
         wanted = re.escape(words).replace(re.escape("(|)"), r"\(.+\)")
         assert candidate.reason.value == reason, (candidate.message, words)

@@ -336,6 +336,8 @@ def accepts(terms: list[dict[str, Any]], labels: dict[str, str]) -> bool:
         ({"nvidia.com/gpu.sharing-strategy": "time-slicing"}, False),
         ({"nvidia.com/gpu.sharing-strategy": "none"}, True),
         ({"nvidia.com/mig.strategy": "single"}, True),
+        ({"shardwright.dev/gpu-fault": "20261130T180000Z"}, False),
+        ({"shardwright.dev/gpu-fault": ""}, False),
         ({"nvidia.com/gpu.product": "NVIDIA-RTX-A6000-SHARED"}, False),
         ({"nvidia.com/gpu.product": "RTX-A6000"}, True),
         ({"nvidia.com/gpu.memory": "46068"}, False),

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.api.names import LABEL_GPU_FAULT
 from shardwright.api.pool import PoolSpec
 from shardwright.catalog.gpus import load_products
 from shardwright.topology.facts import node_facts, pod_facts
@@ -37,6 +38,8 @@ def pool(nodes, pods=(), ignore_owner=None, **spec):
         (node("n", labels={"nvidia.com/mig-1g.10gb.count": "7"}), {}, Exclusion.MIG, "MIG"),
         (node("n", cordoned=True), {}, Exclusion.CORDONED, "kubectl uncordon"),
         (node("n", ready=False), {}, Exclusion.NOT_READY, "Ready"),
+        (node("n", labels={LABEL_GPU_FAULT: "20261130T180000Z"}), {}, Exclusion.GPU_FAULT, "20261130T180000Z"),
+        (node("n", labels={LABEL_GPU_FAULT: ""}), {}, Exclusion.GPU_FAULT, f"kubectl label node n {LABEL_GPU_FAULT}-"),
         (node("n", taints=[{"key": "team", "value": "b", "effect": "NoSchedule"}]), {}, Exclusion.TAINTED, "team=b:NoSchedule"),
         (node("n"), {"nodeSelector": {"zone": "b"}}, Exclusion.SELECTOR, "zone=b"),
         (node("n"), {"gpuProducts": [L40S]}, Exclusion.PRODUCT_NOT_WANTED, "pool.gpuProducts"),

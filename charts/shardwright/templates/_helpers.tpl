@@ -110,6 +110,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else }}
 - --engine-metrics-interval
 - {{ .Values.engineMetrics.intervalSeconds | quote }}
+- --stall-seconds
+- {{ .Values.engineMetrics.stallSeconds | quote }}
 {{- if $p.url }}
 - --prometheus-url
 - {{ $p.url | quote }}

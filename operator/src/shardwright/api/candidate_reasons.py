@@ -121,7 +121,7 @@ CANDIDATE_SENTENCES: Final[Mapping[CandidateReason, str]] = MappingProxyType(
             "It fits, but slo.optimizeFor is Latency and the chosen arrangement is predicted to be faster."
         ),
         CandidateReason.POOL_TOO_SMALL: (
-            "It fits, but the pool's nodes hold a smaller part of the replicas that the load takes than of "
+            "It fits, but the pool's nodes hold a smaller part of the replicas that are wanted than of "
             "the chosen arrangement; add nodes of this product."
         ),
         CandidateReason.PRICE_UNKNOWN: (

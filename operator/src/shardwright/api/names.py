@@ -12,6 +12,9 @@ LABEL_SERVICE = f"{GROUP}/service"
 LABEL_REVISION = f"{GROUP}/revision"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_SERVING = f"{GROUP}/serving"
+LABEL_GPU_FAULT = f"{GROUP}/gpu-fault"
+"""On a node: no new pods of ours, until the time that is its value (20261130T180000Z); of another value,
+until it is taken off."""
 
 APP_NAME = "shardwright-llm"
 MANAGED_BY = "shardwright"

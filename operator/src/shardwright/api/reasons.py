@@ -114,6 +114,8 @@ class Reason(StrEnum):
     POD_CONFIG = "PodConfig"
     PODS_REFUSED = "PodsRefused"
     NODE_LOST = "NodeLost"
+    ENGINE_STALLED = "EngineStalled"
+    GPU_FAULT = "GPUFault"
     CHILD_REFUSED = "ChildRefused"
     # SLOMet
     TARGETS_KEPT = "TargetsKept"
@@ -387,6 +389,15 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.NODE_LOST: (
             "The node of a replica is gone or not ready, so the replica does not count; bring a node that is "
             "not ready back, or delete it if the machine is lost."
+        ),
+        Reason.ENGINE_STALLED: (
+            "An engine had requests to answer and brought no token for longer than any step or prompt "
+            "takes, while its health was green, and its pod is replaced; the message says what keeps it from "
+            "that, if anything does. If it happens again, look at the engine's log and its node's GPUs."
+        ),
+        Reason.GPU_FAULT: (
+            "An engine ended with words of a broken GPU, and a new pod takes its place; after two on one "
+            "node new pods are kept off it for a while. Look at the node's GPUs as the message says."
         ),
         Reason.CHILD_REFUSED: (
             "The API server refuses an object without which the service serves as well, such as its "

@@ -53,6 +53,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="take the nodes from this ConfigMap's key nodes.yaml (as `kubectl get nodes -o yaml` prints "
         "them) instead of reading nodes, and look at pods in the served namespaces only; needs --namespace",
     )
+    scope.add_argument(
+        "--mark-nodes",
+        action="store_true",
+        help="label a node on which the GPUs of two engines failed, so that it gets no new pods for some "
+        "hours; takes the right to patch nodes. Without it only planning leaves the node out",
+    )
     routers = parser.add_argument_group("routers (spec.routing.type: Router)")
     routers.add_argument(
         "--router-image", default=ROUTER_IMAGE, metavar="IMAGE", help="has vllm-router (%(default)s)"
@@ -130,6 +136,7 @@ def run(args: argparse.Namespace) -> int:
             requests_per_second=args.requests_per_second,
             burst=args.burst,
             engine_metrics=engine_metrics,
+            mark_nodes=args.mark_nodes,
             products=products,
             router=RouterParts(
                 image=args.router_image,

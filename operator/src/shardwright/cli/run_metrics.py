@@ -12,8 +12,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     group = parser.add_argument_group(
         "engine metrics",
-        "What engines report is held against what was planned (status.calibration), and services in mode "
-        "Auto are sized by it (status.scaling). It is read from "
+        "What engines report is held against what was planned (status.calibration), services in mode "
+        "Auto are sized by it (status.scaling), and engines that hang are replaced. It is read from "
         "Prometheus where a URL is given, else from the engines' own /metrics. Files hold secrets and are "
         "read again each "
         "time; no secret is an option.",
@@ -33,6 +33,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=15.0,
         metavar="SECONDS",
         help="between two looks of the autoscaler, 1 or more (%(default)s)",
+    )
+    add(
+        "--stall-seconds",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="replace an engine that has requests and brings no token for so long, or for three times what "
+        "is predicted for its longest prompt where that is more; 0: never (%(default)s)",
     )
     add("--prometheus-url", default="", metavar="URL", help="such as http://prometheus.monitoring.svc:9090")
     add("--prometheus-bearer-token-file", default="", metavar="FILE", help="log in with this token")
@@ -83,6 +91,8 @@ def read(args: argparse.Namespace) -> EngineMetrics | None:
         raise ValueError("--engine-metrics-interval: write 1 or more")
     if not args.scaling_interval >= 1:
         raise ValueError("--scaling-interval: write 1 or more")
+    if not (args.stall_seconds == 0 or args.stall_seconds >= 1):
+        raise ValueError("--stall-seconds: write 1 or more, or 0")
     if not args.prometheus_stale > 0:
         raise ValueError("--prometheus-stale: write seconds above 0")
     return EngineMetrics(
@@ -102,6 +112,7 @@ def read(args: argparse.Namespace) -> EngineMetrics | None:
         else None,
         interval_s=args.engine_metrics_interval,
         scaling_interval_s=args.scaling_interval,
+        stall_s=args.stall_seconds,
         stale_s=args.prometheus_stale,
         store=args.calibration_store,
     )

@@ -14,7 +14,7 @@ from shardwright.api.names import FIELD_MANAGER, STATUS_FIELD_MANAGER
 from shardwright.cluster import shapes
 from shardwright.cluster.errors import Gone, error_of
 from shardwright.cluster.json import JsonObject, dumps, loads
-from shardwright.cluster.kinds import EVENT, LLM_SERVICE, Kind, kind_of
+from shardwright.cluster.kinds import EVENT, LLM_SERVICE, POD, Kind, kind_of
 from shardwright.cluster.transport import JSON_TYPE, Response, TokenBucket, Transport
 
 APPLY_TYPE: Final = "application/apply-patch+yaml"
@@ -214,6 +214,14 @@ class Api:
         body = dumps({"propagationPolicy": "Background", "preconditions": {"uid": uid}})
         try:
             await self._json(_Call("delete", kind, "DELETE", kind.path(namespace, name), body))
+        except Gone:
+            return
+
+    async def end_pod(self, namespace: str, name: str, *, grace_s: int) -> None:
+        """Delete a pod, which has `grace_s` to end; one that is gone is no error. Raises as `get` does."""
+        body = dumps({"gracePeriodSeconds": grace_s})
+        try:
+            await self._json(_Call("delete", POD, "DELETE", POD.path(namespace, name), body))
         except Gone:
             return
 

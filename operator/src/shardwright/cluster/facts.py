@@ -22,6 +22,7 @@ from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION
 from shardwright.cluster.drift import additions, digest, live_digest, mark
 from shardwright.cluster.json import JsonObject, dumps, loads
 from shardwright.diagnose.facts import PodTrouble
+from shardwright.diagnose.gpu_fault import gpu_fault
 from shardwright.diagnose.trouble import NO_SCHEDULER
 from shardwright.render.approval import led_to
 from shardwright.render.failed_start import FailedStart, read_annotation
@@ -325,10 +326,13 @@ def _container_trouble(container: JsonObject) -> PodTrouble | None:
     ended = (container.get("state") or {}).get("terminated") or {}
     last = (container.get("lastState") or {}).get("terminated") or {}
     reason = waiting.get("reason") or ended.get("reason") or ""
-    past = reason in _QUIET
-    if past and last.get("reason") != "OOMKilled":
-        return None
     name = container.get("name", ENGINE_CONTAINER)
+    fault = gpu_fault((ended or last).get("message") or "") if name == ENGINE_CONTAINER else ""
+    if fault and not ended and not waiting and container.get("ready"):
+        fault = ""  # it serves again on the same GPU
+    past = reason in _QUIET
+    if past and not fault and last.get("reason") != "OOMKilled":
+        return None
     finished = last.get("finishedAt")
     return PodTrouble(
         reason=reason or last.get("reason", ""),
@@ -336,7 +340,8 @@ def _container_trouble(container: JsonObject) -> PodTrouble | None:
         last_exit=last.get("reason") or ended.get("reason") or "",
         exit_code=last.get("exitCode", ended.get("exitCode")),
         container="" if name == ENGINE_CONTAINER else name,
-        until_s=seconds(finished) + OOM_TOLD_S if past and finished else inf,
+        gpu_fault=fault,
+        until_s=seconds(finished) + OOM_TOLD_S if past and finished and not fault else inf,
     )
 
 

@@ -83,6 +83,7 @@ class _PodSpec(TypedDict, total=False):
 
 class _ContainerStatus(TypedDict, total=False):
     name: str
+    ready: bool
     restartCount: int
     state: dict[str, Any]
     lastState: dict[str, Any]

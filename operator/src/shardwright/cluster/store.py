@@ -79,6 +79,10 @@ class Store:
         """False: `nodes` are as somebody declared them, and nothing tells when one is lost."""
         self._children_of: defaultdict[ServiceKey, dict[tuple[str, str], ChildFacts]] = defaultdict(dict)
         self._pods_of: defaultdict[ServiceKey, dict[str, PodFacts]] = defaultdict(dict)
+        self.marks: dict[str, dict[str, str]] = {}
+        """Labels that nodes have for us only, by node: those that we may not write."""
+        self._unmarked: dict[str, NodeFacts] = {}
+        """Nodes with marks, as the API server has them."""
         self._node_versions: dict[str, str] = {}
         self._ended: dict[str, str] = {}
         """By uid: at which version children went lately, or were no longer selected."""
@@ -155,6 +159,23 @@ class Store:
         """Take a node. Heartbeats change nothing that is kept, and are not told."""
         facts = node_facts(obj)
         self._node_versions[facts.name] = obj["metadata"]["resourceVersion"]
+        self._keep_node(facts)
+
+    def mark_node(self, name: str, labels: dict[str, str]) -> None:
+        """Have a node carry labels that the API server does not know of; none: no more."""
+        live = self._unmarked.get(name) or self.nodes.get(name)
+        self.marks.pop(name, None)
+        if labels:
+            self.marks[name] = labels
+        if live is not None:
+            self._keep_node(live)
+
+    def _keep_node(self, facts: NodeFacts) -> None:
+        """Take a node as the API server has it."""
+        self._unmarked.pop(facts.name, None)
+        if marks := self.marks.get(facts.name):
+            self._unmarked[facts.name] = facts
+            facts = replace(facts, labels=facts.labels | marks)
         before = self.nodes.get(facts.name)
         if before == facts:
             return
@@ -165,6 +186,8 @@ class Store:
     def remove_node(self, name: str) -> None:
         """Forget a node."""
         self._node_versions.pop(name, None)
+        self._unmarked.pop(name, None)
+        self.marks.pop(name, None)
         before = self.nodes.pop(name, None)
         if before is not None and self.listener is not None:
             self.listener.node_changed(before, None)

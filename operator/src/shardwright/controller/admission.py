@@ -27,7 +27,7 @@ from shardwright.controller.one_node import recorded_claims
 from shardwright.controller.planning import Planning, Proposal, outcome, revisions_of, wanted_replicas
 from shardwright.controller.recalculation import Recalculation
 from shardwright.controller.references import References, Resolved, unknown_variants
-from shardwright.controller.rolling import answering, needs_a_whole_set
+from shardwright.controller.rolling import answering, claimable, needs_a_whole_set
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import ModelChoice, NoPlan
 from shardwright.render import overlay
@@ -239,6 +239,7 @@ class Admission:
         replicas = wanted_replicas(entry, service, proposal, children, self.planning.scaled)
         most = self.planning.most_pods(entry, proposal.target)
         replicas = replicas if most is None else min(replicas, most)
+        replicas = claimable(entry, service, proposal, replicas, planning=self.planning, store=self.store)
         whole = needs_a_whole_set(service, proposal.target, children, entry.uid)
         claim = self.planning.claim_of(entry, service, proposal, replicas, all_or_none=whole)
         self.planning.ledger.submit(claim)

@@ -175,6 +175,9 @@ class Operator:
         await stack.enter_async_context(_task("expiry", parts.dispatch.expire_forever(), health))
         if declared is not None:
             await stack.enter_async_context(_task("declared pool", follow_pool(parts, declared), health))
+        await stack.enter_async_context(_task("gpu faults", parts.gpu_faults.run(), health))
+        if parts.scaler.watchdog is not None:
+            stack.push_async_callback(parts.scaler.watchdog.close)
         await stack.enter_async_context(_task("autoscaler", parts.scaler.run(), health))
         if parts.canaries is not None:
             await stack.enter_async_context(_task("canaries", parts.canaries.run(), health))
@@ -202,6 +205,11 @@ class Operator:
             "waiting": lambda: len(parts.dispatch.waiting),
         }
         self.metrics.gauges("shardwright_objects", "Objects known, by sort", "sort", counts)
+        self.metrics.gauge(
+            "shardwright_gpu_fault_nodes",
+            "Nodes that get no new pods since the GPUs of engines failed on them",
+            lambda: float(parts.gpu_faults.kept_off()),
+        )
         calibrator = parts.calibrator
         if calibrator is not None:
             sizes: dict[str, Callable[[], float]] = {

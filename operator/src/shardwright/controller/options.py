@@ -29,6 +29,8 @@ class Options:
     burst: int = 800
     engine_metrics: EngineMetrics | None = field(default_factory=EngineMetrics)
     """None: they are not read."""
+    mark_nodes: bool = False
+    """Label nodes whose GPUs failed, which takes the right to patch nodes."""
     products: Mapping[str, GPUProduct] = field(default_factory=load_products)
     """By every name, with the prices that plans from now on count with."""
     router: RouterParts = field(default_factory=RouterParts)

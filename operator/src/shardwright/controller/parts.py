@@ -19,6 +19,7 @@ from shardwright.controller.calibration_store import CalibrationStore
 from shardwright.controller.canary_served import CanaryServed
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.emptiest import Emptiest
+from shardwright.controller.gpu_faults import GPUFaults
 from shardwright.controller.last_reading import LastReading
 from shardwright.controller.observe import read_service
 from shardwright.controller.options import Options
@@ -27,9 +28,12 @@ from shardwright.controller.queue import WorkQueue
 from shardwright.controller.recalculation import Recalculation
 from shardwright.controller.reconcile import Reconciler
 from shardwright.controller.references import References
+from shardwright.controller.replacing import Replacer
 from shardwright.controller.report import Reporter
 from shardwright.controller.scaler import Scaler
 from shardwright.controller.sizes import Sizes
+from shardwright.controller.watchdog import Watchdog
+from shardwright.metrics.ask import ask_for_a_token
 from shardwright.metrics.engines import EngineSource
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.login import EngineMetrics
@@ -67,6 +71,7 @@ class Parts:
     queue: WorkQueue[ServiceKey]
     reconciler: Reconciler
     scaler: Scaler
+    gpu_faults: GPUFaults
     calibrator: Calibrator | None = None
     canaries: CanaryServed | None = None
 
@@ -90,8 +95,27 @@ class Parts:
         sizes = Sizes(store, lambda: datetime.now(UTC), reads=options.engine_metrics is not None)
         planning.scaled, reporter.scaling = sizes.wanted, sizes.status_of
         scaler = Scaler(sizes, planning, queue, metrics, clock, now)
-        parts = cls(api, store, planning, dispatch, queue, reconciler, scaler)
+        replacer = Replacer(api, recorder, metrics, queue, clock)
+        reporter.faults = replacer.told
+        faults = GPUFaults(
+            store=store,
+            replacer=replacer,
+            clock=clock,
+            now=lambda: datetime.now(UTC),
+            marks_nodes=options.mark_nodes,
+        )
+        reconciler.gpu_faults = faults
+        parts = cls(api, store, planning, dispatch, queue, reconciler, scaler, faults)
         if options.engine_metrics is not None:
+            if options.engine_metrics.stall_s:
+                scaler.watchdog = Watchdog(
+                    store=store,
+                    planning=planning,
+                    replacer=replacer,
+                    ask=ask_for_a_token,
+                    clock=clock,
+                    least_s=options.engine_metrics.stall_s,
+                )
             source = _source(options.engine_metrics, queue)
             scaler.source = LastReading(source, clock)
             scaler.interval_s = options.engine_metrics.scaling_interval_s

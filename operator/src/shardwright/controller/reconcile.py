@@ -20,6 +20,7 @@ from shardwright.controller.apply import Applier, Desired, Outcome
 from shardwright.controller.canaries import LOOK_S, Canaries, CanaryNow
 from shardwright.controller.dispatch import Dispatch
 from shardwright.controller.emptiest import Emptiest
+from shardwright.controller.gpu_faults import GPUFaults
 from shardwright.controller.planning import Planning, Proposal
 from shardwright.controller.report import Reporter
 from shardwright.controller.rolling import ready_of, starts_of
@@ -68,6 +69,7 @@ class Reconciler:
     canaries: Canaries = field(default_factory=Canaries)
     emptiest: Emptiest | None = None
     """None: Kubernetes chooses which pods of a smaller workload go."""
+    gpu_faults: GPUFaults | None = None
     # All by uid: a service made anew under the same name is another one.
     _rendered: dict[str, tuple[tuple[object, ...], tuple[tuple[ChildKey, bytes], ...]]] = field(
         default_factory=dict
@@ -104,6 +106,8 @@ class Reconciler:
         self.planning.forget(uid)
         self.reporter.forget(uid)
         self.reporter.recorder.forget(uid)
+        if self.gpu_faults is not None:
+            self.gpu_faults.replacer.forget(uid)
 
     async def _run(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> Result:
         with self.metrics.cpu("decide"):
@@ -122,6 +126,8 @@ class Reconciler:
         after = observe(self.store, self.planning, live, service, proposal)
         if now.routing.leaves(service.spec) and not after.routing.routed:
             self.dispatch.queue.add(entry.key)  # the Service has left its routers: they may go
+        if self.gpu_faults is not None:
+            await self.gpu_faults.look(live, after.pods.values())
         if work.target is not None and work.target.failed is not None:
             self._give_up(after)
             return _later(REPORT_S)

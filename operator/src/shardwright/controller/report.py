@@ -24,10 +24,12 @@ from shardwright.controller.apply import Outcome
 from shardwright.controller.awaiting import failed_facts, recalculated_facts, rollout_facts, waiting_facts
 from shardwright.controller.elsewhere import room_elsewhere
 from shardwright.controller.planning import Planning
+from shardwright.controller.rolling import claimable
 from shardwright.controller.work import Situation, Work, names
 from shardwright.diagnose.budget import cut_by_budget
 from shardwright.diagnose.events import events, scaling_events
 from shardwright.diagnose.facts import (
+    EngineFault,
     ForeignEdit,
     Holder,
     MetricsFacts,
@@ -70,6 +72,8 @@ class Reporter:
     """What the engines of a service's revision report."""
     scaling: Callable[[ServiceEntry, str, int], ScalingStatus | None] = lambda _entry, _revision, _size: None
     """How the size of a service's revision came about."""
+    faults: Callable[[ServiceEntry], tuple[EngineFault, ...]] = lambda _entry: ()
+    """Engines that are replaced."""
     _news_since: dict[str, float] = field(default_factory=dict)
     """By uid: since when a status differs from the live one and waits."""
     _told: dict[str, tuple[bytes, ServiceFacts]] = field(default_factory=dict)
@@ -219,6 +223,7 @@ class Reporter:
             previous_rollout=now.entry.status.rollout,
             failed=failed_facts(now),
             ends_first=work.ends_first,
+            faults=self.faults(now.entry),
             workloads=self._workloads(now, work),
             router=now.routing.facts(now.service.spec),
             metrics=self.engine_metrics(now.entry, now.target),
@@ -290,7 +295,10 @@ class Reporter:
         holders: tuple[Holder, ...] = ()
         detail = ""
         elsewhere: tuple[str, ...] = ()
-        short = allocation.granted < now.desired
+        wanted = claimable(
+            now.entry, now.service, now.proposal, now.desired, planning=self.planning, store=self.store
+        )
+        short = allocation.granted < wanted
         if short and not now.barred:
             ledger = self.planning.ledger
             nodes = self.planning.eligible(now.service, now.proposal)
@@ -304,8 +312,8 @@ class Reporter:
                 pool = self.planning.pool(now.service.spec.pool)
                 elsewhere = room_elsewhere(plan, core.pod_resources, pool, ledger.free)
         return PlacementFacts(
-            wanted=now.desired,
-            granted=min(allocation.granted, now.desired),
+            wanted=wanted,
+            granted=min(allocation.granted, wanted),
             gpus_per_replica=core.gpus_per_replica,
             given_up=short and now.barred,
             holders=holders,

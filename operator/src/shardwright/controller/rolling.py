@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from shardwright.api.llmservice import LLMService
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
-from shardwright.controller.planning import Planning
-from shardwright.controller.rollout import New, Old, State, Strategy, live_replicas
+from shardwright.controller.planning import Planning, Proposal, revisions_of
+from shardwright.controller.rollout import New, Old, State, Strategy, beside, live_replicas
 from shardwright.controller.starts import Start
 from shardwright.planner.load import replicas_of
 from shardwright.planner.types import Plan
@@ -39,17 +39,17 @@ def state_of(
     plans = {
         revision: _plan(now, planning, revision) or core for revision in (*leaving, *_revisions(earlier))
     }
+    # Nothing is given up for what may not be taken: the target's workload is there before.
+    taken = not now.barred and now.target in now.deployments
     return State(
         target=now.target,
         new=_new(now, core, most if earlier else None),
         old=tuple(_old(now, d, plans[d.revision]) for d in earlier),
         leaving=sum(leaving.values()),
-        leaving_gpus=sum(count * plans[revision].gpus_per_replica for revision, count in leaving.items()),
-        # Nothing is given up for what may not be taken: the target's workload is there before.
-        helps=bool(earlier)
-        and not now.barred
-        and now.target in now.deployments
-        and _helps(now, planning, core),
+        leaving_gpus=sum(count * plans[revision].gpus_per_replica for revision, count in leaving.items())
+        + leaving_of(now) * core.gpus_per_replica,
+        taken=taken,
+        helps=bool(earlier) and taken and _helps(now, planning, core),
         max_gpus=max(now.service.spec.pool.max_gpus, core.gpus_per_replica),
         strategy=strategy,
         paused=bool(spec and spec.paused),
@@ -88,6 +88,49 @@ def needs_a_whole_set(service: LLMService, target: str, children: Iterable[Child
         return False
     theirs = {c.revision: c.replicas for c in children if c.is_workload and c.belongs_to(uid)}
     return bool(theirs) and not theirs.get(target)
+
+
+def claimable(
+    entry: ServiceEntry,
+    service: LLMService,
+    proposal: Proposal,
+    wanted: int,
+    *,
+    planning: Planning,
+    store: Store,
+) -> int:
+    """Return for how many replicas of the target places are of use now.
+
+    A rollout that stands still holds no places for what it may not make: others may use them meanwhile. That
+    is one that is paused, and one that gives nothing up while `pool.maxGPUs` holds no more beside the old.
+    """
+    rollout, core = service.spec.rollout, proposal.core
+    stands = rollout is not None and (rollout.paused or rollout.strategy in {"Surge", "BlueGreen"})
+    if rollout is None or core is None or not stands:
+        return wanted
+    children = store.children_of(entry.key)
+    theirs = {
+        c.revision: c.replicas
+        for c in children.values()
+        if c.kind == "Deployment" and c.belongs_to(entry.uid) and not c.deleting
+    }
+    stated = theirs.pop(proposal.target, 0)
+    if not theirs:
+        return wanted
+    if rollout.paused:
+        return min(wanted, stated)
+    records, held = {r.revision: r for r in revisions_of(children, entry.uid)}, 0
+    for revision, replicas in theirs.items():
+        try:
+            old = planning.core_of(entry.uid, records[revision])
+        except (KeyError, RevisionError):
+            old = core
+        held += replicas * old.gpus_per_replica
+    each = core.gpus_per_replica
+    allowed = beside(max(service.spec.pool.max_gpus, each), held, each)
+    if rollout.strategy == "BlueGreen" and allowed < wanted:
+        allowed = 0
+    return min(wanted, max(stated, allowed))
 
 
 def _revisions(deployments: Iterable[ChildFacts]) -> list[str]:
@@ -163,17 +206,31 @@ def _leaving(now: "Situation") -> dict[str, int]:
     return {revision: count for revision, count in beyond.items() if count > 0}
 
 
+def leaving_of(now: "Situation") -> int:
+    """Count the pods of the target that leave, on nodes in reach."""
+    return sum(1 for pod in now.pods_of(now.target) if pod.terminating and pod.name not in now.lost)
+
+
+def within_budget(now: "Situation", core: Plan) -> int:
+    """Return the replicas to state for the target without another revision: what leaves holds its GPUs."""
+    placed, leaving = placed_of(now), leaving_of(now)
+    if not leaving:
+        return placed
+    current, each = now.deployments.get(now.target), core.gpus_per_replica
+    allowed = beside(max(now.service.spec.pool.max_gpus, each), leaving * each, each)
+    return min(placed, max(current.replicas if current else 0, allowed))
+
+
 def _helps(now: "Situation", planning: Planning, core: Plan) -> bool:
-    """Whether a replica of the target would have room on some node if the old pods left it."""
+    """Whether a replica of the target would have room on some node, if the old pods left it."""
     held: dict[str, Resources] = {}
     for pod in now.pods.values():
         if pod.node and pod.revision != now.target:
             held[pod.node] = held.get(pod.node, Resources()).plus(pod.requests)
     nodes = set(planning.eligible(now.service, now.proposal))
     return any(
-        core.pod_resources.fits_in(planning.ledger.free(node).plus(given))
-        for node, given in held.items()
-        if node in nodes
+        core.pod_resources.fits_in(planning.ledger.free(node).plus(held.get(node, Resources())))
+        for node in nodes
     )
 
 

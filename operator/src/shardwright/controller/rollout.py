@@ -100,7 +100,9 @@ class State:
     """Pods of old revisions that are on their way out and still hold their GPUs, on nodes in reach."""
     leaving_gpus: int = 0
     helps: bool = False
-    """Whether the GPUs of the old replicas are such that the new revision can use them."""
+    """Whether a new replica is taken, and has room once an old one is gone."""
+    taken: bool = True
+    """Whether the API server takes the new revision's workload: nothing is given up before that is known."""
     max_gpus: int = 1 << 30
     """GPUs that old and new replicas may hold together."""
     strategy: Strategy = Strategy.AUTO
@@ -134,7 +136,8 @@ def decide(state: State) -> Decision:
     """Return the next step."""
     if not state.old:
         still = state.leaving > 0 and state.serves == state.target
-        count = min(state.new.placed, state.new.stated) if state.in_the_way else state.new.placed
+        allowed = max(state.new.stated, beside(state.max_gpus, state.leaving_gpus, state.new.gpus))
+        count = min(state.new.placed, state.new.stated if state.in_the_way else allowed)
         return Decision(new=count, serves=state.target if still else "")
     if state.paused and state.new.desired:
         return hold(state)
@@ -183,7 +186,7 @@ def _blue_green(state: State, blue: str) -> Decision:
             max_gpus=_held(state) + new.desired * new.gpus if allowed < new.desired else 0,
         )
     return Decision(
-        new=new.placed,
+        new=min(new.placed, max(new.stated, _beside_old(state, state.max_gpus))),
         old={o.revision: 0 for o in state.old},
         over=new.ready >= new.desired,
         serves=state.target,
@@ -200,13 +203,15 @@ def _rolling(state: State) -> Decision:
     have, count = min(new.granted, most), min(new.placed, most)
     old = _kept(state)
     starting = max(0, max(have, new.pods) - new.ready)
-    helps = state.helps or new.granted > have  # there is a place that only the bound forbids
     going = sum(o.replicas for o in state.old) - sum(old.values())
     stuck = have < new.goal and not starting and not state.leaving
+    # A place that is granted is one that only the bound forbids to use.
+    helps = state.helps or (state.taken and new.granted > have)
     if stuck and not going and helps and (giver := _giver(state, old)):
         old[giver] -= 1
         going = 1
     missing = new.gpus if stuck and not going else 0
+    bound = allowed <= have
     step = Step.RETIRING
     if missing:
         step = Step.WAITS_FOR_ROOM
@@ -227,8 +232,8 @@ def _rolling(state: State) -> Decision:
         old=old,
         over=_is_over(state, old, starting),
         step=step,
-        missing_gpus=0 if new.granted > have else missing,
-        max_gpus=_held(state) + (have + 1) * new.gpus if missing and new.granted > have else 0,
+        missing_gpus=0 if bound else missing,
+        max_gpus=_held(state) + (have + 1) * new.gpus if bound and missing else 0,
     )
 
 
@@ -247,9 +252,14 @@ def _within_old(state: State) -> int:
     return _beside_old(state, whole)
 
 
+def beside(max_gpus: int, held: int, each: int) -> int:
+    """Return how many replicas of `each` GPUs so many hold of which others `held`."""
+    return max(0, max_gpus - held) // max(1, each)
+
+
 def _beside_old(state: State, max_gpus: int) -> int:
     """Return how many new replicas so many GPUs hold beside the old ones."""
-    return max(0, max_gpus - _held(state)) // max(1, state.new.gpus)
+    return beside(max_gpus, _held(state), state.new.gpus)
 
 
 def _held(state: State) -> int:

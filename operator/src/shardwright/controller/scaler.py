@@ -34,6 +34,7 @@ from shardwright.controller.planning import Planning, Proposal, wanted_replicas
 from shardwright.controller.queue import WorkQueue
 from shardwright.controller.scaling import counts, edges_of, serves
 from shardwright.controller.sizes import Memory, Sizes
+from shardwright.controller.watchdog import Watchdog
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import Target
 from shardwright.planner.signals import Readings
@@ -75,6 +76,8 @@ class Scaler:
     source: LastReading | None = None
     """None: no engine is read."""
     interval_s: float = 15.0
+    watchdog: Watchdog | None = None
+    """Looks at the same reading, of all services."""
     _spans: dict[ServiceKey, dict[str, Span]] = field(default_factory=dict)
     _bounds: dict[ServiceKey, tuple[int, int | None]] = field(default_factory=dict)
     """Of services with schedules: those that held at the last look."""
@@ -93,9 +96,13 @@ class Scaler:
         """Look once."""
         with self.metrics.cpu("autoscale"):
             looks = self._looks()
-        if self.source is None or not looks:
+        targets = {target.pod: target for target in self.watchdog.targets()} if self.watchdog else {}
+        targets |= {target.pod: target for look in looks for target in look.targets}
+        if self.source is None or not targets:
             return
-        readings = await self.source.fresh([target for look in looks for target in look.targets])
+        readings = await self.source.fresh(list(targets.values()))
+        if self.watchdog is not None:
+            await self.watchdog.look(readings)
         until = self.clock() + SLICE_S
         for look in looks:
             if not self._holds(look):

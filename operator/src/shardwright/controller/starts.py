@@ -11,8 +11,8 @@ start is tried is bounded by what Kubernetes itself counts or does:
 - The Deployment's progress deadline, which is the start-up budget and a pull of the image.
 
 What going back does not mend is waited for: the hub that refuses or slows down the download, which Kubernetes
-tries again at growing distances of up to five minutes; a quota, a node that is lost, a place that is lacking.
-Never restarts, deletes or writes anything.
+tries again at growing distances of up to five minutes; a quota, a node that is lost, a broken GPU, a place
+that is lacking. Never restarts, deletes or writes anything.
 """
 
 import re
@@ -34,6 +34,7 @@ _NOT_ITS_FAULT: Final = frozenset(
         Reason.HUB_RATE_LIMITED,
         Reason.QUOTA_EXCEEDED,
         Reason.NODE_LOST,
+        Reason.GPU_FAULT,
         Reason.UNSCHEDULABLE,
     }
 )

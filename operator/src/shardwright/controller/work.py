@@ -19,7 +19,7 @@ from shardwright.controller.apply import Desired
 from shardwright.controller.canaries import CanaryNow
 from shardwright.controller.one_node import in_the_way
 from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
-from shardwright.controller.rolling import others, placed_of, state_of
+from shardwright.controller.rolling import others, state_of, within_budget
 from shardwright.controller.rollout import Decision, State, Step, decide, hold
 from shardwright.controller.routers import Routing, seen_routing
 from shardwright.diagnose.facts import PodTrouble
@@ -180,7 +180,7 @@ def plan_work(
     current = now.deployments.get(now.target)
     made = current is not None
     if len(now.deployments) == made and not now.serves and not first:  # as nearly always
-        work.decision = Decision(new=placed_of(now))
+        work.decision = Decision(new=within_budget(now, core))
     else:
         work.state = state_of(now, planning, core, first, canary.goal if canary else None)
         work.decision = hold(work.state) if failed is not None else decide(work.state)

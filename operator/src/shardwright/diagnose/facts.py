@@ -5,9 +5,11 @@ condition whose status has changed.
 """
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import inf
 
 from shardwright.api.problems import Problem
+from shardwright.api.reasons import Reason
 from shardwright.api.status import (
     CalibrationStatus,
     Condition,
@@ -65,9 +67,41 @@ class PodTrouble:
     exit_code: int | None = None
     container: str = ""
     """Its name when it is another one than the engine, else empty."""
+    gpu_fault: str = ""
+    """The words that name a broken GPU (`diagnose.gpu_fault`); empty when there are none."""
     from_s: float = 0.0
     until_s: float = inf
     """Between which times it is worth telling, in seconds since the epoch."""
+
+
+class Step(StrEnum):
+    """How far a replacement is."""
+
+    REPLACED = "Replaced"
+    WAITS = "Waits"
+    """For other replicas of the service, since one at a time is replaced."""
+    UNASKED = "Unasked"
+    """It cannot be asked for a token, and is not replaced for what its metrics say alone."""
+    REFUSED = "Refused"
+    """The operator may not delete the pod."""
+    LEFT = "Left"
+    """Too many were replaced lately, so the kubelet restarts this one, ever more slowly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class EngineFault:
+    """An engine that is or should be replaced."""
+
+    reason: Reason
+    node: str
+    step: Step
+    pod: str
+    said: str = ""
+    """EngineStalled: the bound, such as `60 s`. GPUFault: the words by which it was known."""
+    kept_off: str = ""
+    """GPUFault: until when new pods are kept off the node; empty when they are not."""
+    marked: bool = False
+    """GPUFault: the node says so itself, so that the scheduler knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +283,8 @@ class ServiceFacts:
     """The revision that would be in force, had it started."""
     ends_first: str = ""
     """A claim for one node, for which old replicas end before new ones are made; empty when none do."""
+    faults: tuple[EngineFault, ...] = ()
+    """Engines that the operator replaces by itself."""
     workloads: tuple[WorkloadFacts, ...] = ()
     """All workloads of the service, old revisions included."""
     router: RouterFacts | None = None

@@ -12,6 +12,7 @@ from typing import Final
 
 from shardwright.api.reasons import Reason
 from shardwright.diagnose.facts import ForeignEdit, PodTrouble, ServiceFacts
+from shardwright.diagnose.replaced import sentences
 
 BENIGN: Final = frozenset({"ContainerCreating", "PodInitializing", "SchedulingGated", ""})
 """Reasons of pods that are on their way."""
@@ -61,6 +62,8 @@ SEVERITY: Final = (
     Reason.QUOTA_EXCEEDED,
     Reason.PODS_REFUSED,
     Reason.NODE_LOST,
+    Reason.GPU_FAULT,
+    Reason.ENGINE_STALLED,
     Reason.UNSCHEDULABLE,
     Reason.START_TOO_SLOW,
     Reason.CHILD_REFUSED,
@@ -129,6 +132,10 @@ def _all(facts: ServiceFacts) -> list[Trouble]:
         for pod in load.troubles
         if pod.reason not in BENIGN and pod.pods > 0
     ]
+    told = sentences(facts.faults, facts.namespace)
+    if any(reason is Reason.GPU_FAULT for reason, _ in told):  # they say more of it than the pods do
+        found = [trouble for trouble in found if trouble.reason is not Reason.GPU_FAULT]
+    found += [Trouble(reason=reason, message=message) for reason, message in told]
     found += [refused_pods(load.create_failure) for load in facts.workloads if load.create_failure]
     if any(load.deadline_exceeded for load in facts.workloads):
         found.append(slow_start())
@@ -310,6 +317,12 @@ def _gone(node: str) -> str:
 
 
 def _of_exit(pod: PodTrouble) -> Trouble:
+    if pod.gpu_fault:
+        return Trouble(
+            reason=Reason.GPU_FAULT,
+            message=f"A GPU failed under an engine ({pod.gpu_fault}): look at nvidia-smi -q and for Xid "
+            "errors in the kernel's log of its node",
+        )
     if _GPU_MEMORY.search(pod.message):
         return Trouble(
             reason=Reason.OUT_OF_MEMORY,

@@ -154,6 +154,9 @@ class Exposition:
             "direction",
             "rule",
         )
+        self._replaced = _Counter(
+            "shardwright_engines_replaced", "Engines whose pods were replaced, by reason", "reason"
+        )
         self._status_writes = _Counter("shardwright_status_writes", "Status writes, by result", "result")
         self.registry.register(self)
 
@@ -194,6 +197,10 @@ class Exposition:
         """Count a status: written, deferred or failed."""
         self._status_writes[result,] += 1.0
 
+    def replaced(self, reason: str) -> None:
+        """Count an engine whose pod was deleted so that another takes its place."""
+        self._replaced[reason,] += 1.0
+
     def reconciled(self, result: str, seconds: float) -> None:
         """Count a reconciliation."""
         self._reconcile.observe((result,), seconds)
@@ -221,6 +228,7 @@ class Exposition:
         yield GaugeMetricFamily("shardwright_queue_depth", "Keys that wait", self._queue_depth)
         yield self._status_writes.family()
         yield self._sizes.family()
+        yield self._replaced.family()
 
     def describe(self) -> Iterator[Metric]:
         """Tell the registry which names are taken."""

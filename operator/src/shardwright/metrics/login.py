@@ -90,6 +90,8 @@ class EngineMetrics:
     interval_s: float = 60.0
     scaling_interval_s: float = 15.0
     """Between two looks of the autoscaler."""
+    stall_s: float = 60.0
+    """For how long at least an engine with requests may bring no token; 0: none is replaced for it."""
     stale_s: float = 180.0
     """How old a figure of Prometheus may be: some scrapes."""
     store: tuple[str, str] | None = None

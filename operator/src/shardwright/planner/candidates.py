@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from shardwright.api.defaults import DEFAULT_CONCURRENCY_PER_REPLICA
 from shardwright.api.reasons import CandidateReason
+from shardwright.planner.filling import fill
 from shardwright.planner.legality import (
     format_problem,
     illegality,
@@ -22,8 +22,8 @@ from shardwright.planner.legality import (
 from shardwright.planner.limits import kv_dtypes
 from shardwright.planner.load import load_of
 from shardwright.planner.offers import NodeKind, Offer
-from shardwright.planner.question import MISSED, STAGES, UNVALIDATED_GAIN, Fit, Question, failure
-from shardwright.planner.ranking import compared, cost_of, held_share, misses_defaults
+from shardwright.planner.question import STAGES, UNVALIDATED_GAIN, Fit, Question, failure
+from shardwright.planner.ranking import EXACT, compared, cost_of, held_share, misses_defaults
 from shardwright.planner.trial import dtypes, judge, judge_group
 from shardwright.planner.types import Candidate, LoadKind, ModelChoice, Parallelism
 
@@ -87,7 +87,7 @@ def _bound(question: Question, outcomes: Sequence[Candidate | Fit], *, stages: b
         return inf
     cost = cost_of(question)
     same = compared(whole, cost)
-    if (cost.loaded and held_share(same[0]) < 1) or not same[0].survives:
+    if held_share(same[0]) < 1 or not same[0].survives:
         return inf
     least = min(fit.judged_gpus for fit in same)
     return least / UNVALIDATED_GAIN if stages else least
@@ -213,21 +213,62 @@ def _spreads_experts(question: Question, model: ModelChoice) -> bool:
     return question.resolved.expert == "Enabled" and model.architecture.moe is not None
 
 
-def _island_holds(question: Question, offer: Offer, outcomes: Sequence[Candidate | Fit], room: int) -> bool:
-    """Whether one GPU or an island has memory for `room` requests at once; what is stated it may miss.
+def _stages_are_for(question: Question, model: ModelChoice, offer: Offer) -> set[tuple[int, int]]:
+    """Return the pairs (tensor, pipeline) of stages that some node there needs for capacity.
+
+    Those between islands that do not hold the work with requests in flight to spare; the widest alone where
+    one holds a single request. Whatever the load, the budget and other nodes: a rule that asked them would
+    have less load, a smaller budget or fewer nodes lead to another plan, and to a cheaper one.
+    """
+    pins, found = question.spec.parallelism, set[tuple[int, int]]()
+    spread, data = _spreads_experts(question, model), (pins.data if pins else None) or 1
+    pinned_tensor, pinned_pipeline = (pins.tensor, pins.pipeline) if pins else (None, None)
+    for kind in {(k.gpus, k.island, k.memory_mib): k for k in offer.kinds}.values():
+        tensors = (pinned_tensor,) if pinned_tensor else tensor_degrees(
+            model.architecture, max(1, kind.island), expert=spread
+        )  # fmt: skip
+        tensors = tuple(tp for tp in tensors if tp * data > 1 or not spread)
+        asked_for = pinned_pipeline is not None and pinned_pipeline > 1
+        if not tensors or (not asked_for and _holds(question, model, offer, kind, tensors)):
+            continue
+        if not asked_for and _holds(question, model, offer, kind, tensors, in_flight=1):
+            tensors = (max(tensors),)
+        found |= {
+            (tp, pp)
+            for tp in tensors
+            for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, kind.gpus // (tp * data) + 1))
+        }
+    return found
+
+
+def _holds(
+    question: Question,
+    model: ModelChoice,
+    offer: Offer,
+    kind: NodeKind,
+    tensors: Sequence[int],
+    *,
+    in_flight: int | None = None,
+) -> bool:
+    """Whether an island of such a node has memory for so many requests; None: as many as by default.
 
     Ranks over PCIe are no island under any policy: what `Any` permits more takes nothing away.
     """
-    traffic = question.resolved.traffic
-    each = traffic.input_p95_tokens + traffic.output_p95_tokens // 2
-    for outcome in outcomes:
-        if isinstance(outcome, Fit):
-            inside = outcome.step < STAGES and outcome.within_island and not outcome.clamped
-            if inside and outcome.demand.most_held(outcome.kv_room_tokens) >= room:
-                return True
-        elif outcome.reason in MISSED and outcome.estimate is not None:
-            linked = outcome.parallelism.ranks <= max(1, offer.island_gpus)
-            if linked and outcome.estimate.promised_kv_tokens >= room * each:
+    resolved, pins = question.resolved, question.spec.parallelism
+    traffic = replace(resolved.traffic, concurrency=in_flight, requests_per_minute=None)
+    alone = replace(question, resolved=replace(resolved, traffic=traffic))
+    spread, data = _spreads_experts(question, model), (pins.data if pins else None) or 1
+    for tensor in tensors:
+        split = Parallelism(tensor=tensor, data=data, expert=spread)
+        if (
+            split.ranks > max(1, kind.island)
+            or split.gpus > kind.gpus
+            or illegality(model.architecture, split)
+        ):
+            continue
+        for dtype in dtypes(question, offer):
+            outcome = fill(alone, model, offer, split, memory_mib=kind.memory_mib, within=True, dtype=dtype)
+            if isinstance(outcome, Fit) and not outcome.clamped:
                 return True
     return False
 
@@ -240,32 +281,33 @@ def _over_stages(
     Under a stated load all of them: more stages hold more KV cache, and may take it with fewer GPUs in all.
     """
     pins, island, whole = question.spec.parallelism, max(1, offer.island_gpus), question.exhaustive
-    roomy = _island_holds(question, offer, before, DEFAULT_CONCURRENCY_PER_REPLICA)
-    if roomy and not whole:
-        return
-    bound, held = _bound(question, before, stages=True), _island_holds(question, offer, before, 1)
     pinned_tensor, pinned_pipeline = (pins.tensor, pins.pipeline) if pins else (None, None)
     if pinned_pipeline == 1:
         return
+    meant = _stages_are_for(question, model, offer)
+    if not meant and not whole:
+        return
+    bound = _bound(question, before, stages=True)
     spread, data = _spreads_experts(question, model), (pins.data if pins else None) or 1
     tensors = (
         [pinned_tensor] if pinned_tensor else list(tensor_degrees(model.architecture, island, expert=spread))
     )
-    tensors = [tp for tp in tensors if tp * data > 1 or not spread]
-    meant = [] if roomy else tensors if not held else [max(tensors)] if tensors else []
-    pairs = [
-        (tp * pp * data, -tp, tp, pp)
-        for tp in (tensors if whole else meant)
+    every = {
+        (tp, pp)
+        for tp in tensors
+        if tp * data > 1 or not spread
         for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, offer.node_gpus // (tp * data) + 1))
-    ]
+    }
+    pairs = [(tp * pp * data, -tp, tp, pp) for tp, pp in (every | meant if whole else meant)]
     inside = [pair for pair in pairs if pair[0] <= offer.node_gpus] or sorted(pairs)[:1]
     found, loaded = 0, load_of(question.resolved).kind is not LoadKind.NONE
     for gpus, _, tp, pp in sorted(inside):
-        if (found and gpus > found and not loaded) or gpus * question.replicas >= bound:
+        # What costs as much may still be what a tie goes to.
+        if (found and gpus > found and not loaded) or gpus * question.replicas > bound * EXACT:
             return
         split = Parallelism(tensor=tp, pipeline=pp, data=data, expert=spread)
         for outcome in _in_formats(question, model, offer, split):
-            if tp not in meant:
+            if (tp, pp) not in meant:
                 yield from _set_aside(outcome)
                 continue
             yield outcome

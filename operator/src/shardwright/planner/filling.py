@@ -181,7 +181,10 @@ class Trial:
         if self.want >= need.working_tokens:
             return f"one request of {self.want} tokens"
         each = " in each rank" if self.parallelism.data > 1 else ""
-        return count(need.concurrency, "request") + f" in flight{each} of {need.request_tokens} tokens"
+        assumed = "" if self._question.loaded else ", as many as are assumed where no load is stated"
+        return (
+            count(need.concurrency, "request") + f" in flight{each} of {need.request_tokens} tokens{assumed}"
+        )
 
     def _replicas_needed(self) -> int:
         """Replicas that would hold the stated load between them; 0 when more replicas would not help."""
@@ -265,10 +268,13 @@ class Trial:
             )
         else:
             reason = CandidateReason.KV_TOO_SMALL
-            message = (
-                f"its KV cache holds {estimate.promised_kv_tokens} tokens for certain and the work needs "
-                f"{self.required_tokens()} ({self._needed_for()}); {short_gib:.1f} GiB a GPU short"
-            )
+            has, needs = estimate.promised_kv_tokens, self.required_tokens()
+            if has < needs:
+                held = f"its KV cache holds {has} tokens for certain and the work needs {needs}"
+            else:  # layers with a window hold the last tokens only: tokens do not say how many requests
+                most = self.demand.most_held(self._working_room())
+                held = f"its KV cache holds {count(most, 'request')} for certain, fewer than the work needs"
+            message = f"{held} ({self._needed_for()}); {short_gib:.1f} GiB a GPU short"
         return Candidate(
             kv_cache_dtype=self.limits.kv_cache_dtype,
             model_id=self.model.model_id,

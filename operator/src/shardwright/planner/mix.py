@@ -27,7 +27,7 @@ def cheaper_mix(question: Question, fits: Sequence[Fit], winner: Fit, cost: Cost
     fixed = resolved.scale.mode == "External" or resolved.survive_node_loss
     held = winner.room >= winner.replicas
     unknown = not winner.predicted or (held and not has_price(winner))
-    if not cost.loaded or cost.fastest or fixed or unknown:
+    if not question.loaded or cost.fastest or fixed or unknown:
         return ()
     limit = cost.judged(winner) / COST_TIE if held else float("inf")
     best: Mix = ()

@@ -33,8 +33,6 @@ class Cost:
     """Whether the fastest is wanted, not the cheapest."""
     asked: bool = False
     """Whether a load or a target is stated: price then decides between all that keeps it."""
-    loaded: bool = False
-    """Whether a load is stated, which the pool's nodes should hold the replicas for."""
     anywhere: bool = False
     """Whether ranks over PCIe are as good as linked ones."""
     answer_tokens: int = 1
@@ -74,7 +72,6 @@ def cost_of(question: Question) -> Cost:
     return Cost(
         fastest=question.fastest,
         asked=question.asked,
-        loaded=question.loaded,
         anywhere=question.policy == "Any",
         answer_tokens=question.resolved.traffic.output_p50_tokens,
     )
@@ -100,16 +97,15 @@ def compared(fits: Sequence[Fit], cost: Cost) -> list[Fit]:
     """Return those between which price or speed decides, after the rules that come before it.
 
     The full context first; what is predicted, where something is asked for; what the pool's nodes hold, as
-    far as possible, under a load; what survives the loss of a node, where that is asked for. Then what has a
+    far as possible; what survives the loss of a node, where that is asked for. Then what has a
     price, where the lowest is wanted; the questions in their order; and degrees that are a power of two where
     there is one on that product.
     """
     left = [f for f in fits if not f.clamped] or _longest(fits)
     if cost.asked:
         left = [f for f in left if f.predicted] or left
-    if cost.loaded:
-        most = max(held_share(f) for f in left)
-        left = [f for f in left if held_share(f) == most]
+    most = max(held_share(f) for f in left)
+    left = [f for f in left if held_share(f) == most]
     left = [f for f in left if f.survives] or left
     left = left if cost.fastest else priced(left)
     first = min(question_of(f, cost) for f in left)

@@ -1,13 +1,15 @@
 """Changes of the spec that would have a plan where there is none: each that is named was tried.
 
-Decides which of a few changes do: a pin left out, ranks over PCIe allowed, a quantised checkpoint of the same
-model. Never changes anything, and never names what was not planned by it.
+Decides which of a few changes do: a smaller load than the assumed one, a pin left out, ranks over PCIe
+allowed, a quantised checkpoint of the same model. Never changes anything, and never names what was not
+planned by it.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from shardwright.api.defaults import DEFAULT_CONCURRENCY_PER_REPLICA
 from shardwright.catalog.models import load_models
 from shardwright.planner.candidates import Survey, survey
 from shardwright.planner.question import Fit, Question
@@ -20,8 +22,28 @@ _QUANTISED = re.compile(r"-(fp8|nvfp4|mxfp4|awq|gptq|int4|int8|quantized|w4a16|w
 
 def other_ways(question: Question, surveys: Sequence[Survey]) -> str:
     """Say which single changes of the spec would have a plan, with what that is; empty when none would."""
-    ways = [*_without_pins(question, surveys), *_unlinked(question, surveys), *_quantised(question, surveys)]
+    ways = [
+        *_stated_load(question, surveys),
+        *_without_pins(question, surveys),
+        *_unlinked(question, surveys),
+        *_quantised(question, surveys),
+    ]
     return f". What would do as well: {', or '.join(ways)}" if ways else ""
+
+
+def _stated_load(question: Question, surveys: Sequence[Survey]) -> Iterator[str]:
+    """Where no load is stated, one is assumed: a smaller one may do."""
+    if question.loaded:
+        return
+    for in_flight in range(DEFAULT_CONCURRENCY_PER_REPLICA - 1, 0, -1):
+        total = in_flight * question.replicas
+        traffic = replace(question.resolved.traffic, concurrency=total)
+        asked = replace(question, resolved=replace(question.resolved, traffic=traffic))
+        best = _best(asked, [(one, one.model) for one in surveys])
+        if best is not None and best.replicas <= question.replicas:
+            assumed = f"where {DEFAULT_CONCURRENCY_PER_REPLICA} a replica are assumed"
+            yield f"workload.concurrency {total}, {assumed} ({_what(best)})"
+            return
 
 
 def unlinked(question: Question) -> Question:

@@ -15,6 +15,7 @@ from shardwright.planner.load import load_of
 from shardwright.planner.offers import Offer
 from shardwright.planner.performance.rate import Limit
 from shardwright.planner.question import Fit, Question, count, eligible, failure
+from shardwright.planner.ranking import held_share
 from shardwright.planner.tuning import tuned
 from shardwright.planner.types import Candidate, ModelChoice, Parallelism
 from shardwright.topology.packing import fits as resources_fit
@@ -46,14 +47,19 @@ def judge(
     if not within or not _others_may_do(offer, parallelism, answer):
         return answer
     unlinked = _judge(question, model, offer, parallelism, dtype, within=False)
-    better = isinstance(unlinked, Fit) and not (isinstance(answer, Fit) and unlinked.clamped)
-    return unlinked if better else answer
+    if isinstance(answer, Candidate) and answer.reason is CandidateReason.BEYOND_NODE:
+        return unlinked
+    if not isinstance(unlinked, Fit) or (isinstance(answer, Fit) and unlinked.clamped):
+        return answer
+    if isinstance(answer, Fit) and not answer.clamped:
+        return unlinked if held_share(unlinked) > held_share(answer) else answer
+    return unlinked
 
 
 def _others_may_do(offer: Offer, parallelism: Parallelism, answer: Candidate | Fit) -> bool:
     """Whether nodes without links may hold what those with links, which come first, do not."""
     if isinstance(answer, Fit) and not answer.clamped:
-        return False
+        return held_share(answer) < 1
     too_small = isinstance(answer, Candidate) and answer.reason is CandidateReason.NODE_TOO_SMALL
     largest = offer.largest_memory(parallelism.gpus)
     return too_small or largest > offer.largest_memory(parallelism.gpus, parallelism.ranks)

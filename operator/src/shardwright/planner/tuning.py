@@ -47,13 +47,15 @@ def _key(answer: Fit | Miss) -> _Key:
 class _Ladder:
     """The limits that one arrangement may have, and its answer under the usual ones."""
 
-    __slots__ = ("_fit", "_full", "_pauses", "_question", "_seqs", "_slots", "_tokens", "_usual")
+    __slots__ = ("_any_seqs", "_fit", "_full", "_pauses", "_question", "_seqs", "_slots", "_tokens", "_usual")
 
     def __init__(self, question: Question, fit: Fit, usual: Fit | Miss) -> None:
         self._question, self._fit, self._usual = question, fit, usual
         resolved, limits = question.resolved, fit.limits
         self._pauses = ITL in wanted_fields(resolved)
         self._full = Limit.SLOTS in usual.held_back
+        # Fewer sequences leave more KV cache, of which nothing is known yet where the usual step is too long.
+        self._any_seqs = self._full or (self._pauses and isinstance(usual, Miss))
         self._slots = _slots(fit.limits.max_num_seqs, fit.demand.most_held(fit.kv_room_tokens))
         seqs = () if resolved.max_num_seqs else SEQS
         tokens = () if resolved.max_num_batched_tokens else TOKENS + (SHORT_TOKENS if self._pauses else ())
@@ -112,7 +114,7 @@ class _Ladder:
         limits, found = self._fit.limits, []
         exhaustive = self._question.exhaustive
         same_speed = tokens <= limits.max_num_batched_tokens and not self._pauses
-        for seqs in self._seqs if self._full or exhaustive else self._seqs[:1]:
+        for seqs in self._seqs if self._any_seqs or exhaustive else self._seqs[:1]:
             usual = (seqs, tokens) == (limits.max_num_seqs, limits.max_num_batched_tokens)
             if usual or not self._fit.demand.concurrency <= seqs <= tokens:
                 continue

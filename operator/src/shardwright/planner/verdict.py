@@ -31,14 +31,14 @@ def told(fits: Sequence[Fit], best: Fit, winner: Fit, cost: Cost) -> list[Candid
             lines.append(chosen(fit, cost))
         else:
             # What the pool holds too little of was never compared, whatever beats it on its own product.
-            first = fit is best or _held_less(fit, winner, cost) or _lost_with_a_node(fit, winner)
+            first = fit is best or _held_less(fit, winner) or _lost_with_a_node(fit, winner)
             lines.append(lost(fit, winner if first else best, cost))
     return lines
 
 
-def _held_less(fit: Fit, other: Fit, cost: Cost) -> bool:
-    """Whether the pool holds a smaller share of the replicas that the load takes."""
-    return cost.loaded and held_share(fit) < held_share(other)
+def _held_less(fit: Fit, other: Fit) -> bool:
+    """Whether the pool holds a smaller share of the replicas that are wanted of it."""
+    return held_share(fit) < held_share(other)
 
 
 def _lost_with_a_node(fit: Fit, other: Fit) -> bool:
@@ -76,7 +76,7 @@ def lost(fit: Fit, other: Fit, cost: Cost) -> Candidate:
     return (
         _shorter(fit, other, name)
         or _unpredicted(fit, other, name, cost)
-        or _not_held(fit, other, name, cost)
+        or _not_held(fit, other, name)
         or (None if cost.fastest else _unpriced(fit, other, name))
         or _later(fit, other, name, cost)
         or _odd(fit, other, name)
@@ -117,12 +117,12 @@ def _unpredicted(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | Non
     return _with(fit, CandidateReason.RANKED_LOWER, message)
 
 
-def _not_held(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
+def _not_held(fit: Fit, other: Fit, name: str) -> Candidate | None:
     """Say that the pool does not hold its replicas, or too few of them when a node is lost."""
-    if _held_less(fit, other, cost):
+    if _held_less(fit, other):
         theirs = "all" if other.room >= other.replicas else f"{other.room} of {other.replicas}"
         message = (
-            f"it fits, but the load takes {count(fit.replicas, 'replica')} of it and the pool's nodes hold "
+            f"it fits, but {count(fit.replicas, 'replica')} of it are wanted and the pool's nodes hold "
             f"{fit.room}; of {name} they hold {theirs}"
         )
         return _with(fit, CandidateReason.POOL_TOO_SMALL, message)
@@ -145,7 +145,7 @@ def _later(fit: Fit, other: Fit, name: str, cost: Cost) -> Candidate | None:
     """Say of what fits only further down the questions that an earlier one was answered with yes."""
     if question_of(fit, cost) <= question_of(other, cost):
         return None
-    if _same(fit, other) and fit.gpus > other.gpus:
+    if _same(fit, other) and fit.gpus > other.gpus and cost.of(fit) >= cost.of(other):
         message = f"it fits, but takes {count(fit.gpus, 'GPU')} a replica where {name} takes {other.gpus}"
         return _with(fit, CandidateReason.LARGER_THAN_NEEDED, message)
     if not cost.asked and other.gpus == 1:

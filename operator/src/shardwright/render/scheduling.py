@@ -9,7 +9,7 @@ from itertools import chain, product
 from typing import Final
 
 from shardwright.api.llmservice import LLMServiceSpec
-from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE
+from shardwright.api.names import LABEL_GPU_FAULT, LABEL_REVISION, LABEL_SERVICE
 from shardwright.api.pool import PoolSpec, Toleration
 from shardwright.planner.types import Plan
 from shardwright.render.request import JsonObject
@@ -102,7 +102,7 @@ def _requirements(plan: Plan) -> list[JsonObject]:
     names = sorted({name for name in known if _LABEL_VALUE.match(name)})
     if plan.product.vendor == "amd":
         # AMD's labeller has no count and no sharing label; the resource request does the counting.
-        return [{"key": AMD_PRODUCT_LABEL, "operator": "In", "values": names}]
+        return [{"key": AMD_PRODUCT_LABEL, "operator": "In", "values": names}, _absent(LABEL_GPU_FAULT)]
     # Full names only: nodes that offer MIG slices or shared GPUs under a name of their own are out.
     found: list[JsonObject] = [{"key": PRODUCT_LABEL, "operator": "In", "values": names}]
     counts = list(range(1, max(plan.nodes_gpus, plan.pod_resources.gpus)))
@@ -112,6 +112,8 @@ def _requirements(plan: Plan) -> list[JsonObject]:
         found.append({"key": COUNT_LABEL, "operator": "NotIn", "values": [str(count) for count in counts]})
     # Not mig.strategy: the GPU operator sets it to single on nodes whose GPUs are whole, too.
     found.append({"key": SHARING_LABEL, "operator": "NotIn", "values": ["mps", "time-slicing"]})
+    # A node whose GPUs failed gets no new pods, and keeps those that run: affinity counts at scheduling only.
+    found.append(_absent(LABEL_GPU_FAULT))
     return found
 
 

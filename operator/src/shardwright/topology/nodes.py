@@ -7,6 +7,7 @@ linked. Never looks at what is free now: that changes with every pod, and a plan
 import re
 from collections.abc import Iterable, Mapping
 
+from shardwright.api.names import LABEL_GPU_FAULT
 from shardwright.api.pool import PoolSpec, Toleration
 from shardwright.catalog.types import BRIDGED, GPUProduct, Interconnect
 from shardwright.topology.facts import AMD_RESOURCE, NVIDIA_RESOURCE
@@ -159,6 +160,13 @@ def _unusable(node: NodeFacts, spec: PoolSpec) -> tuple[Exclusion, str] | None:
         return Exclusion.CORDONED, "it is cordoned: run kubectl uncordon on it when it may be used again"
     if not node.ready:
         return Exclusion.NOT_READY, "its Ready condition is not True: see kubectl describe node"
+    if LABEL_GPU_FAULT in node.labels:
+        return Exclusion.GPU_FAULT, (
+            "GPUs of engines on it failed, and it gets no new pods until "
+            f"{node.labels[LABEL_GPU_FAULT] or 'its label is gone'}: look at nvidia-smi -q and for Xid "
+            f"errors in its kernel's log, and when it is mended run kubectl label node {node.name} "
+            f"{LABEL_GPU_FAULT}-"
+        )
     taint = _repelling(node, spec.tolerations or ())
     if taint is not None:
         shown = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

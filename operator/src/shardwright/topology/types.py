@@ -92,6 +92,7 @@ class Exclusion(StrEnum):
     MIG = "MIG"
     NO_GPUS = "NoAllocatableGPUs"
     UNREADABLE = "UnreadableAmounts"
+    GPU_FAULT = "GPUFault"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,47 @@
+"""One token asked of one engine, to see whether it still brings any.
+
+Decides what an answer means. A full queue is no token. What comes from anything but the engine's own loop (no
+connection, an unknown model, a login that is asked for) says nothing of it. Never sends more than a word, and
+keeps nothing of the answer.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import aiohttp
+
+from shardwright.api.names import ENGINE_PORT
+
+CONNECT_S: Final = 5.0
+_FULL: Final = frozenset({429, 503})
+
+
+class Answer(StrEnum):
+    """What became of the question."""
+
+    TOKEN = "Token"  # noqa: S105 -- of a language model
+    SILENCE = "Silence"
+    """The engine's server took it, and no token came in time."""
+    UNKNOWN = "Unknown"
+    """It never reached the engine, or was refused."""
+
+
+async def ask_for_a_token(address: str, model: str, timeout_s: float, *, port: int = ENGINE_PORT) -> Answer:
+    """Ask the engine at an IP for one token. Raises nothing that a server can bring about."""
+    host = f"[{address}]" if ":" in address else address
+    body = {"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0}
+    timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
+            session.post(f"http://{host}:{port}/v1/completions", json=body, allow_redirects=False) as answer,
+        ):
+            if answer.status in _FULL:
+                return Answer.SILENCE
+            return Answer.TOKEN if answer.status == 200 else Answer.UNKNOWN
+    except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError):
+        return Answer.UNKNOWN
+    except TimeoutError:
+        return Answer.SILENCE
+    except (aiohttp.ClientError, OSError, ValueError):
+        return Answer.UNKNOWN
