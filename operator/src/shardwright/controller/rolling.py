@@ -112,7 +112,7 @@ def claimable(
     theirs = {
         c.revision: c.replicas
         for c in children.values()
-        if c.kind == "Deployment" and c.belongs_to(entry.uid) and not c.deleting
+        if c.is_workload and c.belongs_to(entry.uid) and not c.deleting
     }
     stated = theirs.pop(proposal.target, 0)
     if not theirs:
