@@ -18,12 +18,16 @@ REFUSALS = {
     "forbidden": Forbidden("denied by policy", status=403),
     "webhook": Transient('Internal error occurred: failed calling webhook "a": no route', status=500),
 }
+POLICY = "ValidatingAdmissionPolicy 'images' with binding 'all' denied request: image not allowed"
+REFUSALS["policy"] = error_of(
+    422, json.dumps({"reason": "Invalid", "message": POLICY}).encode(), {}, "PATCH deployments/chat"
+)
 UNTYPED = "failed to create typed patch object (team/chat-1; apps/v1, Kind=Deployment): "
 TYPO = '.spec.template.spec.containers[name="engine"].livenesProbe: field not declared in schema'
 REFUSALS["untyped"] = error_of(
     500, json.dumps({"message": UNTYPED + TYPO}).encode(), {}, "PATCH deployments/chat"
 )
-SURE = {"untyped": 0.0, "invalid": 0.0, "forbidden": SURE_S, "webhook": BROKEN_S}
+SURE = {"untyped": 0.0, "policy": 0.0, "invalid": 0.0, "forbidden": SURE_S, "webhook": BROKEN_S}
 HARMLESS = "PodDisruptionBudget"
 
 
@@ -55,7 +59,7 @@ async def test_a_refused_child_keeps_no_other_from_being_repaired(fake, kind, er
     left = {key for key, said in content(fake).items() if said != wanted[key]}
     assert {(k, n) for k, _, n in left} == {(kind, name) for name in names}
     invalid = isinstance(REFUSALS[error], Invalid)
-    of_template = invalid and kind == "Deployment"
+    of_template = invalid and kind == "Deployment" and error != "policy"
     reason = "PodTemplateRefused" if of_template else "WriteForbidden"
     told = {"Degraded": ("True", "ChildRefused"), "Accepted": ("False", reason)}[where]
     assert fake.condition("chat", where) == told

@@ -239,6 +239,8 @@ class TestNodes:
         asked = decide(LLAMA_8B, real_pool(), pool={"gpuProducts": ["NVIDIA-X9000"]})
         assert asked.reason is Reason.UNKNOWN_GPU_PRODUCT
         assert "pool.gpuProducts" in asked.message
+        part = decide(LLAMA_8B, real_pool(), pool={"gpuProducts": ["NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"]})
+        assert "(MIG) are not planned with" in part.message
 
 
 class TestBudgetAndPins:

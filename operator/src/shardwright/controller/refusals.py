@@ -29,6 +29,9 @@ BROKEN_S: Final = 30.0
 """The same for an admission webhook that does not answer."""
 _WEBHOOK: Final = "failed calling webhook"
 """The API server's words in the 500 that it answers then (k8s.io/apiserver, pkg/util/webhook/error.go)."""
+_DENIED: Final = ("denied request", "denied the request")
+"""How a ValidatingAdmissionPolicy and a webhook say no, with 422, 403 or whatever status they choose
+(k8s.io/apiserver, pkg/admission/plugin/policy/validating/dispatcher.go, plugin/webhook/errors/statuserror.go)."""
 _LOGIN: Final = 401
 BESIDE: Final = frozenset({"PodDisruptionBudget", "PodMonitor"})
 """Kinds without which a service serves as well: their refusal is told, and makes nothing unready."""
@@ -146,6 +149,8 @@ def verdict(child: ChildKey, error: ClusterError) -> Problem:
     elif isinstance(error, Forbidden):
         denied = f"the API server forbids the operator to write {name} ({said})"
         message = f"{denied}: grant the right, or change the policy that is named"
+    elif any(words in error.said for words in _DENIED):
+        message = f"a policy refuses {name} ({said}): change what it refuses, or the policy that is named"
     elif child[0] == "Deployment":
         reason, at = Reason.POD_TEMPLATE_REFUSED, "spec.podTemplate"
         message = f"the API server refuses {name}, which this spec renders: {said}"

@@ -138,10 +138,14 @@ def empty_pool(
     if unknown and not pool.nodes:
         message = (
             f"pool.gpuProducts names {', '.join(unknown)}, which the catalogue of GPU products does not "
-            "have: write the "
-            "value of the node label nvidia.com/gpu.product, and add a row to "
+            "have: write the value of the node label nvidia.com/gpu.product, and add a row to "
             "catalog/data/gpu_products.json if it is new"
         )
+        if all("-MIG-" in label for label in unknown):
+            message = (
+                f"pool.gpuProducts names {', '.join(unknown)}: parts of a GPU (MIG) are not planned with; "
+                "write products whose GPUs are whole"
+            )
         return NoPlan(reason=Reason.UNKNOWN_GPU_PRODUCT, message=message, candidates=(), inputs_digest=digest)
     if pool.nodes:
         return None
