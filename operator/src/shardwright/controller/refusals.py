@@ -31,7 +31,7 @@ _WEBHOOK: Final = "failed calling webhook"
 """The API server's words in the 500 that it answers then (k8s.io/apiserver, pkg/util/webhook/error.go)."""
 _DENIED: Final = ("denied request", "denied the request")
 """How a ValidatingAdmissionPolicy and a webhook say no, with 422, 403 or whatever status they choose
-(k8s.io/apiserver, pkg/admission/plugin/policy/validating/dispatcher.go, plugin/webhook/errors/statuserror.go)."""
+(k8s.io/apiserver, pkg/admission/plugin: policy/validating/dispatcher.go, webhook/errors/statuserror.go)."""
 _LOGIN: Final = 401
 BESIDE: Final = frozenset({"PodDisruptionBudget", "PodMonitor"})
 """Kinds without which a service serves as well: their refusal is told, and makes nothing unready."""
