@@ -20,6 +20,7 @@ READS_A_CLOCK = {
     "e2e/test_autoscaling.py": "requests come at a rate, and sizes are watched for at least",
     "e2e/operator_process.py": "figures of the benchmarks",
     "e2e/demo.py": "is shown",
+    "e2e/test_endpoints.py": "is shown",
 }
 
 
