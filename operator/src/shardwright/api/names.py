@@ -89,3 +89,8 @@ def engine_selector(service: str) -> dict[str, str]:
 def endpoint(namespace: str, service: str) -> str:
     """Return the OpenAI-compatible base URL that a client inside the cluster uses."""
     return f"http://{service}.{namespace}.svc:{CLIENT_PORT}/v1"
+
+
+def url_host(address: str) -> str:
+    """Return an IP as a URL has it."""
+    return f"[{address}]" if ":" in address else address

@@ -11,7 +11,7 @@ from shardwright.api.llmservice import LLMService
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.planning import Planning, Proposal, revisions_of
-from shardwright.controller.rollout import New, Old, State, Strategy, beside, live_replicas
+from shardwright.controller.rollout import New, Old, State, Strategy, beside, bounded, live_replicas
 from shardwright.controller.starts import Start
 from shardwright.planner.load import replicas_of
 from shardwright.planner.types import Plan
@@ -37,7 +37,8 @@ def state_of(
     strategy = Strategy(spec.strategy) if spec and spec.strategy else Strategy.AUTO
     leaving = _leaving(now)
     plans = {
-        revision: _plan(now, planning, revision) or core for revision in (*leaving, *_revisions(earlier))
+        revision: _plan(now.entry.uid, now.record_of(revision), planning) or core
+        for revision in (*leaving, *_revisions(earlier))
     }
     # Nothing is given up for what may not be taken: the target's workload is there before.
     taken = not now.barred and now.target in now.deployments
@@ -50,7 +51,7 @@ def state_of(
         + leaving_of(now) * core.gpus_per_replica,
         taken=taken,
         helps=bool(earlier) and taken and _helps(now, planning, core),
-        max_gpus=max(now.service.spec.pool.max_gpus, core.gpus_per_replica),
+        max_gpus=_budget(now.service, core),
         strategy=strategy,
         paused=bool(spec and spec.paused),
         serves=now.serves,
@@ -121,27 +122,27 @@ def claimable(
         return min(wanted, stated)
     records, held = {r.revision: r for r in revisions_of(children, entry.uid)}, 0
     for revision, replicas in theirs.items():
-        try:
-            old = planning.core_of(entry.uid, records[revision])
-        except (KeyError, RevisionError):
-            old = core
+        old = _plan(entry.uid, records.get(revision), planning) or core
         held += replicas * old.gpus_per_replica
-    each = core.gpus_per_replica
-    allowed = beside(max(service.spec.pool.max_gpus, each), held, each)
+    allowed = beside(_budget(service, core), held, core.gpus_per_replica)
     if rollout.strategy == "BlueGreen" and allowed < wanted:
         allowed = 0
-    return min(wanted, max(stated, allowed))
+    return bounded(wanted, stated, allowed)
+
+
+def _budget(service: LLMService, core: Plan) -> int:
+    """Return the GPUs that all replicas may hold; one replica of a plan in force is not taken away."""
+    return max(service.spec.pool.max_gpus, core.gpus_per_replica)
 
 
 def _revisions(deployments: Iterable[ChildFacts]) -> list[str]:
     return [d.revision for d in deployments]
 
 
-def _plan(now: "Situation", planning: Planning, revision: str) -> Plan | None:
+def _plan(uid: str, record: ChildFacts | None, planning: Planning) -> Plan | None:
     """Return the plan of a revision on record; None when there is none that can be read."""
-    record = now.record_of(revision)
     try:
-        return planning.core_of(now.entry.uid, record) if record is not None else None
+        return planning.core_of(uid, record) if record is not None else None
     except RevisionError:
         return None
 
@@ -217,8 +218,8 @@ def within_budget(now: "Situation", core: Plan) -> int:
     if not leaving:
         return placed
     current, each = now.deployments.get(now.target), core.gpus_per_replica
-    allowed = beside(max(now.service.spec.pool.max_gpus, each), leaving * each, each)
-    return min(placed, max(current.replicas if current else 0, allowed))
+    allowed = beside(_budget(now.service, core), leaving * each, each)
+    return bounded(placed, current.replicas if current else 0, allowed)
 
 
 def _helps(now: "Situation", planning: Planning, core: Plan) -> bool:

@@ -136,8 +136,8 @@ def decide(state: State) -> Decision:
     """Return the next step."""
     if not state.old:
         still = state.leaving > 0 and state.serves == state.target
-        allowed = max(state.new.stated, beside(state.max_gpus, state.leaving_gpus, state.new.gpus))
-        count = min(state.new.placed, state.new.stated if state.in_the_way else allowed)
+        allowed = 0 if state.in_the_way else beside(state.max_gpus, state.leaving_gpus, state.new.gpus)
+        count = bounded(state.new.placed, state.new.stated, allowed)
         return Decision(new=count, serves=state.target if still else "")
     if state.paused and state.new.desired:
         return hold(state)
@@ -186,7 +186,7 @@ def _blue_green(state: State, blue: str) -> Decision:
             max_gpus=_held(state) + new.desired * new.gpus if allowed < new.desired else 0,
         )
     return Decision(
-        new=min(new.placed, max(new.stated, _beside_old(state, state.max_gpus))),
+        new=bounded(new.placed, new.stated, _beside_old(state, state.max_gpus)),
         old={o.revision: 0 for o in state.old},
         over=new.ready >= new.desired,
         serves=state.target,
@@ -255,6 +255,11 @@ def _within_old(state: State) -> int:
 def beside(max_gpus: int, held: int, each: int) -> int:
     """Return how many replicas of `each` GPUs so many hold of which others `held`."""
     return max(0, max_gpus - held) // max(1, each)
+
+
+def bounded(placed: int, stated: int, allowed: int) -> int:
+    """Return the replicas to state of those that have a place; what was stated is not taken back."""
+    return min(placed, max(stated, allowed))
 
 
 def _beside_old(state: State, max_gpus: int) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from shardwright.api.names import url_host
 from shardwright.cluster.json import JsonObject
 
 Key = tuple[str, str]
@@ -42,17 +43,13 @@ def read_slice(obj: JsonObject) -> Slice:
     for endpoint in obj.get("endpoints") or () if port else ():
         if _serves(endpoint.get("conditions") or {}):
             # One pod has one entry; further addresses would be the same pod's.
-            found.add(f"http://{_host(endpoint['addresses'][0])}:{port}")
+            found.add(f"http://{url_host(endpoint['addresses'][0])}:{port}")
     return Slice(str(obj["metadata"]["resourceVersion"]), frozenset(found))
 
 
 def _serves(conditions: JsonObject) -> bool:
     """Whether new requests may go there. The API has an absent `ready` count as true."""
     return conditions.get("ready") is not False and not conditions.get("terminating")
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def _newer(one: str, other: str) -> bool:

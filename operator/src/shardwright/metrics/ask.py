@@ -10,7 +10,7 @@ from typing import Final
 
 import aiohttp
 
-from shardwright.api.names import ENGINE_PORT
+from shardwright.api.names import ENGINE_PORT, url_host
 
 CONNECT_S: Final = 5.0
 _FULL: Final = frozenset({429, 503})
@@ -28,13 +28,13 @@ class Answer(StrEnum):
 
 async def ask_for_a_token(address: str, model: str, timeout_s: float, *, port: int = ENGINE_PORT) -> Answer:
     """Ask the engine at an IP for one token. Raises nothing that a server can bring about."""
-    host = f"[{address}]" if ":" in address else address
+    url = f"http://{url_host(address)}:{port}/v1/completions"
     body = {"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0}
     timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.post(f"http://{host}:{port}/v1/completions", json=body, allow_redirects=False) as answer,
+            session.post(url, json=body, allow_redirects=False) as answer,
         ):
             if answer.status in _FULL:
                 return Answer.SILENCE

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
-from shardwright.api.names import ENGINE_PORT
+from shardwright.api.names import ENGINE_PORT, url_host
 from shardwright.metrics.source import (
     ALIVE,
     BUCKETS,
@@ -136,8 +136,7 @@ class EngineSource:
                 headers={"Accept": "text/plain"},
                 trust_env=False,
             )
-        host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{self._port}/metrics"
+        url = f"http://{url_host(address)}:{self._port}/metrics"
         async with self._session.get(url, allow_redirects=False) as answer:
             if answer.status != 200:
                 raise ValueError("the engine refuses")

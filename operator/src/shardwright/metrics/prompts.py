@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from shardwright.api.names import ENGINE_PORT
+from shardwright.api.names import ENGINE_PORT, url_host
 
 PROMPTS: Final = (
     "Which is the largest planet of the solar system?",
@@ -39,11 +39,10 @@ class NotAskedError(Exception):
 
 async def ask(address: str, *, port: int = ENGINE_PORT, prompts: Sequence[str] = PROMPTS) -> tuple[str, ...]:
     """Return the answer to each prompt. Raises NotAskedError."""
-    host = f"[{address}]" if ":" in address else address
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     try:
         async with aiohttp.ClientSession(
-            base_url=f"http://{host}:{port}",
+            base_url=f"http://{url_host(address)}:{port}",
             timeout=timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,

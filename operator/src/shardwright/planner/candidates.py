@@ -4,7 +4,7 @@ Decides what is tried for one checkpoint on one GPU product, and which of what f
 compares products: that is `choice`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -233,12 +233,13 @@ def _stages_are_for(question: Question, model: ModelChoice, offer: Offer) -> set
             continue
         if not asked_for and _holds(question, model, offer, kind, tensors, in_flight=1):
             tensors = (max(tensors),)
-        found |= {
-            (tp, pp)
-            for tp in tensors
-            for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, kind.gpus // (tp * data) + 1))
-        }
+        found |= _stage_pairs(tensors, pinned_pipeline, kind.gpus // data)
     return found
+
+
+def _stage_pairs(tensors: Iterable[int], pipeline: int | None, gpus: int) -> set[tuple[int, int]]:
+    """Return the pairs (tensor, pipeline) of so many GPUs at most; with a pinned number of stages, those."""
+    return {(tp, pp) for tp in tensors for pp in ((pipeline,) if pipeline else range(2, gpus // tp + 1))}
 
 
 def _holds(
@@ -292,12 +293,8 @@ def _over_stages(
     tensors = (
         [pinned_tensor] if pinned_tensor else list(tensor_degrees(model.architecture, island, expert=spread))
     )
-    every = {
-        (tp, pp)
-        for tp in tensors
-        if tp * data > 1 or not spread
-        for pp in ((pinned_pipeline,) if pinned_pipeline else range(2, offer.node_gpus // (tp * data) + 1))
-    }
+    tensors = [tp for tp in tensors if tp * data > 1 or not spread]
+    every = _stage_pairs(tensors, pinned_pipeline, offer.node_gpus // data)
     pairs = [(tp * pp * data, -tp, tp, pp) for tp, pp in (every | meant if whole else meant)]
     inside = [pair for pair in pairs if pair[0] <= offer.node_gpus] or sorted(pairs)[:1]
     found, loaded = 0, load_of(question.resolved).kind is not LoadKind.NONE
