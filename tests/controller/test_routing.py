@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from shardwright.cluster.errors import Forbidden, Transient
 from shardwright.controller.options import Options
+from shardwright.render.request import Capabilities
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 ROUTER = {"routing": {"type": "Router"}}
@@ -76,8 +78,6 @@ async def test_the_way_back_leaves_nothing_and_routers_go_last(fake):
 
 
 async def test_a_service_that_cannot_be_moved_back_keeps_its_routers(fake):
-    from shardwright.cluster.errors import Transient  # noqa: PLC0415
-
     await begun(fake, **ROUTER)
     await answer(fake, 2)
     fake.fail["apply Service/chat"] = Transient("away")
@@ -98,3 +98,49 @@ async def test_a_restart_writes_nothing_and_moves_nothing_though_no_router_answe
     await asyncio.sleep(5)
     assert fake.writes()[before:] == []
     assert role(fake) == "router"
+
+
+GATEWAY = {
+    "routing": {"type": "Gateway", "gatewayRef": {"name": "inference", "endpointPicker": {"name": "p"}}}
+}
+
+
+def ways(fake):
+    return {kind for kind, _, _ in fake.objects if kind in {"HTTPRoute", "InferencePool"}}
+
+
+async def test_the_way_from_a_gateway_comes_and_goes_and_moves_no_engine(fake):
+    await begun(fake)
+    engines = fake.deployments()
+    fake.put("chat", at=1, **GATEWAY)
+    await asyncio.sleep(5)
+    assert ways(fake) == {"HTTPRoute", "InferencePool"}
+    assert fake.condition("chat", "Ready")[0] == "True"
+    assert fake.condition("chat", "Accepted") == ("True", "NotImplemented")
+    alone = {"routing": {"type": "Gateway", "gatewayRef": {"name": "inference"}}}
+    fake.put("chat", at=2, **alone)
+    await asyncio.sleep(5)
+    assert ways(fake) == {"HTTPRoute"}
+    fake.put("chat", at=3)
+    await asyncio.sleep(5)
+    assert ways(fake) == set()
+    assert fake.deployments() == engines
+
+
+async def test_a_cluster_without_the_kinds_is_told_and_serves(fake):
+    fake.parts.reconciler.capabilities = Capabilities(http_route=True, inference_pool=False)
+    await begun(fake, **GATEWAY)
+    assert ways(fake) == set()
+    assert fake.condition("chat", "Ready")[0] == "True"
+    assert fake.condition("chat", "Accepted") == ("True", "GatewayUnavailable")
+    assert "InferencePool cannot be written" in fake.message("chat", "Accepted")
+
+
+async def test_a_route_that_is_refused_is_told_and_serves(fake):
+    fake.fail["apply HTTPRoute/"] = Forbidden("no", status=403)
+    await begun(fake, **GATEWAY)
+    await asyncio.sleep(30)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Available")[0] == "True"
+    assert "HTTPRoute/chat" in fake.message("chat", "Degraded")

@@ -92,6 +92,7 @@ class Reason(StrEnum):
     STARTING = "Starting"
     NOT_ENOUGH_REPLICAS = "NotEnoughReplicas"
     ROUTER_UNAVAILABLE = "RouterUnavailable"
+    GATEWAY_UNAVAILABLE = "GatewayUnavailable"
     NO_REPLICAS = "NoReplicas"
     ROLLING_OUT = "RollingOut"
     ROLLOUT_WAITS_FOR_ROOM = "RolloutWaitsForRoom"
@@ -324,6 +325,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.ROUTER_UNAVAILABLE: (
             "Engines answer and no router does; look at the router pods that the message selects, or write "
             "spec.routing.type: Service to be served without."
+        ),
+        Reason.GATEWAY_UNAVAILABLE: (
+            "What leads from a Gateway to a service is not served, or the operator may not write it; "
+            "the message names what to install and to set."
         ),
         Reason.NO_REPLICAS: "No replica answers; see Placed and Degraded for the cause.",
         Reason.ROLLING_OUT: (

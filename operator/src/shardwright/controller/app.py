@@ -152,7 +152,7 @@ class Operator:
         parts.reconciler.capabilities = await self._until(
             "discover", lambda: capabilities(parts.api, self.options)
         )
-        for watch in watches(parts, self.options, pod_monitor=parts.reconciler.capabilities.pod_monitor):
+        for watch in watches(parts, self.options, parts.reconciler.capabilities):
             health.watches.append(watch)
             await stack.enter_async_context(_task(f"watch {watch.kind.plural}", watch.run(), health))
         for watch in health.watches:
