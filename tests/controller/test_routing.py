@@ -144,3 +144,37 @@ async def test_a_route_that_is_refused_is_told_and_serves(fake):
     await asyncio.sleep(5)
     assert fake.condition("chat", "Available")[0] == "True"
     assert "HTTPRoute/chat" in fake.message("chat", "Degraded")
+
+
+@pytest.mark.parametrize(
+    ("routing", "selected"),
+    [
+        ({}, "router"),
+        ({"routing": {"policy": "RoundRobin"}}, "router"),
+        ({"routing": {"type": "Service"}}, "engine"),
+        ({"routing": {"type": "Gateway", "gatewayRef": {"name": "inference"}}}, "engine"),
+    ],
+)
+async def test_an_operator_that_routes_by_default_leaves_what_a_spec_says(fake, routing, selected):
+    await fake.restart(Options(routers=True))
+    await begun(fake, **routing)
+    assert role(fake) == selected
+    if selected == "router":
+        await answer(fake, 2)
+        assert fake.condition("chat", "Accepted") == ("True", "Valid")
+    assert fake.condition("chat", "Ready")[0] == "True"
+
+
+async def test_routing_by_default_moves_what_serves_without_moving_an_engine(fake):
+    await begun(fake)
+    engines = fake.deployments()
+    await fake.restart(Options(routers=True))
+    await asyncio.sleep(5)
+    assert role(fake) == "engine"
+    await answer(fake, 2)
+    assert role(fake) == "router"
+    assert {name: count for name, count in fake.deployments().items() if name != "chat-router"} == engines
+    await fake.restart(Options())
+    await asyncio.sleep(5)
+    assert (role(fake), parts(fake)) == ("engine", set())
+    assert fake.deployments() == engines

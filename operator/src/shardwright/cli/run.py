@@ -66,6 +66,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     routers = parser.add_argument_group("routers (spec.routing.type: Router)")
     routers.add_argument(
+        "--routers",
+        action="store_true",
+        help="put routers before services that do not say spec.routing.type",
+    )
+    routers.add_argument(
         "--router-image", default=ROUTER_IMAGE, metavar="IMAGE", help="has vllm-router (%(default)s)"
     )
     routers.add_argument(
@@ -143,6 +148,7 @@ def run(args: argparse.Namespace) -> int:
             engine_metrics=engine_metrics,
             mark_nodes=args.mark_nodes,
             gateways=args.gateways,
+            routers=args.routers,
             products=products,
             router=RouterParts(
                 image=args.router_image,

@@ -78,7 +78,7 @@ class Parts:
     @classmethod
     def wire(cls, api: Api, options: Options, metrics: Exposition) -> "Parts":
         """Put the parts together."""
-        store = Store(read_service)
+        store = Store(partial(read_service, routers=options.routers))
         store.nodes_watched = options.pool_config_map is None
         planning = Planning(store, Ledger(), dict(options.products))
         queue: WorkQueue[ServiceKey] = WorkQueue(metrics)
