@@ -117,6 +117,7 @@ class Reason(StrEnum):
     NODE_LOST = "NodeLost"
     ENGINE_STALLED = "EngineStalled"
     GPU_FAULT = "GPUFault"
+    STREAMS_CUT = "StreamsCut"
     CHILD_REFUSED = "ChildRefused"
     # SLOMet
     TARGETS_KEPT = "TargetsKept"
@@ -403,6 +404,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.GPU_FAULT: (
             "An engine ended with words of a broken GPU, and a new pod takes its place; after two on one "
             "node new pods are kept off it for a while. Look at the node's GPUs as the message says."
+        ),
+        Reason.STREAMS_CUT: (
+            "An engine that left still had requests when its drain was over, and they were cut; raise "
+            "spec.drain.maxSeconds if answers may take longer."
         ),
         Reason.CHILD_REFUSED: (
             "The API server refuses an object without which the service serves as well, such as its "

@@ -179,6 +179,9 @@ class Operator:
         if parts.scaler.watchdog is not None:
             stack.push_async_callback(parts.scaler.watchdog.close)
         await stack.enter_async_context(_task("autoscaler", parts.scaler.run(), health))
+        if parts.drains is not None:
+            stack.push_async_callback(parts.drains.close)
+            await stack.enter_async_context(_task("drains", parts.drains.run(), health))
         if parts.canaries is not None:
             await stack.enter_async_context(_task("canaries", parts.canaries.run(), health))
         if parts.calibrator is not None:

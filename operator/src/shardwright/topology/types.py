@@ -76,6 +76,8 @@ class PodFacts(NamedTuple):
     serving: bool = False
     address: str = ""
     """IP of one of our pods, once it has one; of others it is not kept."""
+    ends_s: float = 0.0
+    """When one of our pods that leaves is ended by force, in seconds since the epoch; zero while it stays."""
 
 
 class Exclusion(StrEnum):
