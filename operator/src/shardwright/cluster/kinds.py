@@ -44,6 +44,7 @@ REVISION = Kind("apps/v1", "ControllerRevision", "controllerrevisions")
 DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+JOB = Kind("batch/v1", "Job", "jobs")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
@@ -51,7 +52,8 @@ PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"
 CHILD_KINDS = (DEPLOYMENT, REVISION, SERVICE, SERVICE_ACCOUNT, DISRUPTION_BUDGET, ROLE_BINDING)
 """Kinds that every cluster serves and of which we make children; PodMonitor joins where it is served."""
 
-BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, POD_MONITOR)}
+BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, JOB, POD_MONITOR)}
+"""Jobs are few, and so their names are not counted beforehand (ADR 0007)."""
 
 OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 """Label selector of our children."""

@@ -88,7 +88,7 @@ async def capabilities(api: Api, options: Options) -> Capabilities:
 def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]:
     """Make all watches of our own."""
     api, store = parts.api, parts.store
-    child_kinds = (*kinds.CHILD_KINDS, *((kinds.POD_MONITOR,) if pod_monitor else ()))
+    child_kinds = (*kinds.CHILD_KINDS, kinds.JOB, *((kinds.POD_MONITOR,) if pod_monitor else ()))
     found = [
         Watch(
             api,
@@ -96,9 +96,9 @@ def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]
             ChildSink(store, kind, scope),
             namespace=scope,
             labels=kinds.OURS,
-            # Of a Deployment its progress is read besides, and of a record all: what runs is read from it. Of
-            # the others, metadata tells who changed what.
-            metadata_only=kind not in {kinds.DEPLOYMENT, kinds.REVISION},
+            # Of a Deployment and a Job the progress is read besides, and of a record all: what runs is read
+            # from it. Of the others, metadata tells who changed what.
+            metadata_only=kind not in {kinds.DEPLOYMENT, kinds.JOB, kinds.REVISION},
             gather_s=GATHER_S,
             clock=clock,
         )

@@ -76,6 +76,8 @@ class PodFacts(NamedTuple):
     serving: bool = False
     address: str = ""
     """IP of one of our pods, once it has one; of others it is not kept."""
+    fetches: str = ""
+    """The Job's name when the pod fetches weights for one of our services, else empty."""
 
 
 class Exclusion(StrEnum):
