@@ -6,6 +6,7 @@ import copy
 import pytest
 
 from controller.kubelet import Kubelet, ended
+from shardwright.cluster.errors import Forbidden, Invalid
 from shardwright.render.fetch import ANNOTATION_FETCHED
 from wording import small_after_a_stop
 
@@ -367,6 +368,63 @@ async def test_a_service_scaled_to_zero_fetches_when_it_is_scaled_up(fake):
     assert len(fake.jobs()) == 1
 
 
+async def test_a_new_revision_of_what_is_scaled_to_zero_fetches_nothing(fake):
+    kubelet, _ = await served(fake, scaling={"mode": "External"}, replicas=1)
+    fake.put("chat", **CACHED, scaling={"mode": "External"}, replicas=0)
+    await kubelet.run(30)
+    fake.put("chat", **CACHED, **env("b"), scaling={"mode": "External"}, replicas=0)
+    await kubelet.run(60)
+    assert fake.jobs() == []
+    assert fake.condition("chat", "Ready") == ("False", "ScaledToZero")
+
+
+async def test_a_deployment_that_was_refused_makes_no_early_engine(fake):
+    fake.job_s = None
+    fake.node("n1")
+    claim(fake, "ReadWriteMany")
+    fake.fail["apply Deployment"] = Invalid("a policy denied the request", status=422)
+    fake.put("chat", **CACHED, **TWO)
+    kubelet = Kubelet(fake)
+    await kubelet.run(60)
+    fake.fail.clear()
+    await kubelet.run(900)
+    assert list(replicas(fake).values()) == [0]
+    fake.end_job(fake.jobs()[0])
+    await kubelet.run(30)
+    assert fake.condition("chat", "Ready")[0] == "True"
+
+
+async def test_a_growth_that_was_refused_waits_for_the_job_too(fake):
+    kubelet, revision = await served(fake)
+    fake.fail["apply Deployment"] = Invalid("a policy denied the request", status=422)
+    fake.put("chat", **CACHED, scaling={"minReplicas": 3, "maxReplicas": 3})
+    await kubelet.run(60)
+    patch = {"metadata": {"annotations": {ANNOTATION_FETCHED: None, "note": "the disk was new"}}}
+    fake.edit("ControllerRevision", f"chat-{revision}", patch)
+    await kubelet.run(30)
+    fake.fail.clear()
+    await kubelet.run(900)
+    assert replicas(fake) == {revision: 2}
+    fake.end_job(fake.jobs()[0])
+    await kubelet.run(30)
+    assert replicas(fake) == {revision: 3}
+
+
+async def test_a_job_that_is_refused_is_told_and_offered_again(fake):
+    kubelet = await begun(fake)
+    for name in fake.jobs():
+        fake.lose(("Job", "team", name))
+    fake.fail["apply Job"] = Forbidden("jobs.batch is forbidden", status=403)
+    await kubelet.run(60)
+    assert fake.condition("chat", "Accepted") == ("False", "WriteForbidden")
+    assert "Job/chat-fetch-" in fake.message("chat", "Accepted")
+    assert list(replicas(fake).values()) == [0]
+    fake.fail.clear()
+    await kubelet.run(60)
+    assert len(fake.jobs()) == 1
+    assert fake.condition("chat", "Accepted")[0] == "True"
+
+
 async def test_a_paused_rollout_fetches_nothing(fake):
     kubelet, old = await served(fake)
     fake.put("chat", **CACHED, **TWO, **env("b"), rollout={"paused": True})
@@ -482,6 +540,27 @@ async def test_a_claim_for_one_node_is_fetched_on_the_node_that_has_it(fake):
     fake.end_job(job)
     await kubelet.run(60)
     assert replicas(fake) == {kubelet.revision("b"): 1}
+
+
+async def test_a_claim_that_nothing_mounts_yet_is_bound_to_no_node_of_an_engine(fake):
+    """The disk of a local volume may be on another one."""
+    for name in ("n1", "n2"):
+        fake.node(name)
+    for name in ("models", "other"):
+        claim(fake, "ReadWriteOnce", name=name)
+    fake.job_s = 1.0
+    fake.put("chat", **CACHED)
+    kubelet = Kubelet(fake, "n2")
+    await kubelet.run(30)
+    fake.job_s = None
+    fake.put("chat", model=SMALL | {"cache": {"type": "PVC", "claimName": "other"}})
+    await kubelet.run(20)
+    [name] = [name for name in fake.jobs() if "status" not in fake.objects["Job", "team", name]]
+    pod = fake.objects["Job", "team", name]["spec"]["template"]["spec"]
+    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert "matchFields" not in term
 
 
 async def test_a_claim_for_one_pod_is_left_to_the_engine(fake):

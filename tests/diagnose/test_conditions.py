@@ -161,6 +161,8 @@ SITUATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
      {"Degraded": "True/CrashLoop"}),
     ("an emptied cache", {"workloads": trouble(CRASH, "Cannot find any model weights with `/cache/huggingface/shardwright/a--b--main`", last_exit="Error")},
      {"Degraded": "True/WeightsMissing", "Stalled": "False/Settled"}),
+    ("an engine that asks for another repository", {"workloads": trouble(CRASH, "Cannot reach https://hub/api/models/a/draft: offline mode is enabled.", last_exit="Error")},
+     {"Degraded": "True/CrashLoop"}),
     ("a model that is no model", {"workloads": trouble(CRASH, "Unrecognized model in /cache/huggingface/shardwright/a--b--main.", last_exit="Error")},
      {"Degraded": "True/CrashLoop"}),
     ("fetching", {"workloads": (load(0, pods=0, desired=0),), "fetch": FETCH},

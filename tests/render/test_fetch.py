@@ -9,12 +9,14 @@ from render.cases import CASES, TOKEN
 from render.planbuilder import MI300X, plan, service
 from render.test_manifests import engine, of_kind, rendered
 from render.validity import validate
+from shardwright.diagnose import trouble
 from shardwright.planner.types import Parallelism
 from shardwright.render.digest import revision_hash
 from shardwright.render.fetch import ANNOTATION_FETCHED, fetch_data, fetches, read_fetch
 from shardwright.render.manifests import render
 from shardwright.render.request import FetchPlace, RenderRequest
 from shardwright.render.startup import IMAGE_PULL_S, MINIMUM_S, startup_budget
+from shardwright.render.storage import FETCHED_PATH
 
 CACHE = {"type": "PVC", "claimName": "models"}
 MODEL = {"id": "meta-llama/Llama-3.1-8B-Instruct", "cache": CACHE}
@@ -226,6 +228,10 @@ def test_the_record_says_when_the_weights_are_there():
     for fetched in (False, True):
         record = of_kind(rendered(cached(), plan(), fetched=fetched), "ControllerRevision")
         assert (ANNOTATION_FETCHED in record["metadata"].get("annotations", {})) is fetched
+
+
+def test_the_diagnosis_knows_the_path():
+    assert f"{FETCHED_PATH}/" == trouble._FETCHED
 
 
 def test_what_cannot_be_read_is_no_job():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shardwright.api.reasons import Reason
 from shardwright.cluster.facts import COMPLETE, ChildFacts
+from shardwright.controller.one_node import claims_of_revision
 from shardwright.diagnose.facts import FetchFacts
 from shardwright.diagnose.trouble import trouble_of
 from shardwright.render.fetch import Fetch, fetch_data, fetches, read_fetch
@@ -54,10 +55,9 @@ def fetching(now: "Situation") -> Fetching | None:
     fetch = record.fetch if record is not None else _new(now)
     if fetch is None:
         return None
-    job = now.jobs.get(fetch.job)
-    if record is not None and record.fetched and (job is not None or not _missing(now)):
+    if record is not None and record.fetched and not _missing(now):
         return None
-    return Fetching(fetch=fetch, step=_step(job), place=_place(now, fetch.claim))
+    return Fetching(fetch=fetch, step=_step(now.jobs.get(fetch.job)), place=_place(now, fetch.claim))
 
 
 def is_fetched(now: "Situation", found: Fetching | None) -> bool:
@@ -128,7 +128,9 @@ def _missing(now: "Situation") -> bool:
 
 def _place(now: "Situation", claim: str) -> FetchPlace:
     alone = claim in now.proposal.for_one_node
-    nodes = sorted({pod.node for pod in now.pods.values() if pod.node}) if alone else []
+    mounting = {pod.revision for pod in now.pods.values() if pod.node} if alone else set()
+    mounting = {revision for revision in mounting if claim in claims_of_revision(now, revision)}
+    nodes = sorted({pod.node for pod in now.pods.values() if pod.node and pod.revision in mounting})
     return FetchPlace(
         as_engines=alone or claim in now.proposal.unbound,
         node=nodes[0] if nodes else "",

@@ -15,31 +15,27 @@ from shardwright.api.status import Condition
 from shardwright.diagnose.facts import FetchFacts, PodTrouble
 from shardwright.diagnose.trouble import BENIGN, EXITS, Trouble, trouble_of
 
-_WORD: Final = re.compile(r"shardwright fetch: (\w+)\s*$")
+_WORD: Final = re.compile(r"shardwright fetch: (\w+)")
 _SENTENCES: Final = MappingProxyType(
     {
         Reason.HUB_UNAUTHORIZED: (
-            "the hub refuses the model: check spec.model.id, accept the licence on the model's page with "
-            "the account "
-            "that the token belongs to, and name that token in spec.model.source.hub.tokenSecretRef"
+            "the hub refuses the model: check spec.model.id, accept the licence on the model's page with the "
+            "account that the token belongs to, and name that token in "
+            "spec.model.source.hub.tokenSecretRef"
         ),
         Reason.HUB_RATE_LIMITED: (
-            "the hub limits the rate of downloads, and is asked again when it says so, else ever less "
-            "often up to "
-            "every five minutes: a token in spec.model.source.hub.tokenSecretRef has a higher limit, and "
-            "a mirror "
-            "in spec.model.source.hub.endpoint none"
+            "the hub limits the rate of downloads, and is asked again when it says so, else ever less often "
+            "up to every five minutes: a token in spec.model.source.hub.tokenSecretRef has a higher limit, "
+            "and a mirror in spec.model.source.hub.endpoint none"
         ),
         Reason.HUB_UNAVAILABLE: (
             "the hub does not answer, or with an error of its own, and is asked again by itself: if it "
-            "lasts, look at "
-            "the way out of the cluster (spec.engine.env has a proxy's variables), or name a mirror in "
-            "spec.model.source.hub.endpoint"
+            "lasts, look at the way out of the cluster (a proxy's variables go into spec.engine.env), or "
+            "name a mirror in spec.model.source.hub.endpoint"
         ),
         Reason.MODEL_NOT_FOUND: (
             "the hub has no such repository or revision, or does not show it to the token: correct "
-            "spec.model.id or "
-            "spec.model.revision"
+            "spec.model.id or spec.model.revision"
         ),
         Reason.CACHE_FULL: (
             "the claim has no room for the weights: enlarge it, or delete from it what no service uses"
@@ -53,9 +49,8 @@ def waits_for(facts: FetchFacts) -> str:
     """Say what engines wait for, since when and for how long at most."""
     since = f", since {facts.since}" if facts.since else ""
     return (
-        f"The weights are fetched once into the claim {facts.claim} by the Job {facts.job}{since} and "
-        f"for at most "
-        f"{facts.minutes} minutes: the engines start when it has ended"
+        f"The weights are fetched once into the claim {facts.claim} by the Job {facts.job}{since} and for at "
+        f"most {facts.minutes} minutes: the engines start when it has ended"
     )
 
 
@@ -70,7 +65,7 @@ def fetch_trouble(facts: FetchFacts, previous: Iterable[Condition]) -> Trouble |
         return None
     told = next((c for c in previous if c.type == ConditionType.DEGRADED and c.status == "True"), None)
     if told is not None and told.message.startswith(_who(facts)):
-        return Trouble(reason=Reason(told.reason), message=told.message)
+        return Trouble(reason=_reason(told.reason), message=told.message)
     if facts.ended == "DeadlineExceeded":
         slow = f"it took longer than {facts.minutes} minutes, and the next one goes on where it stopped"
         return Trouble(reason=Reason.FETCH_FAILED, message=f"{_who(facts)}: {slow}. {_again(facts)}")
@@ -78,13 +73,20 @@ def fetch_trouble(facts: FetchFacts, previous: Iterable[Condition]) -> Trouble |
 
 
 def _of_pod(facts: FetchFacts, pod: PodTrouble) -> Trouble:
-    if found := _WORD.search(pod.message):
-        reason = next((reason for reason in _SENTENCES if reason.value == found[1]), Reason.FETCH_FAILED)
-        return _trouble(facts, reason)
+    if words := _WORD.findall(pod.message):
+        return _trouble(facts, next((r for r in _SENTENCES if r.value == words[-1]), Reason.FETCH_FAILED))
     if pod.last_exit == "OOMKilled" or pod.reason in EXITS:
         return _trouble(facts, Reason.FETCH_FAILED)
     other = trouble_of(replace(pod, container=""))
     return replace(other, message=f"{_who(facts)}: {other.message}")
+
+
+def _reason(word: str) -> Reason:
+    """Read a reason of a status, which a later version may have written."""
+    try:
+        return Reason(word)
+    except ValueError:
+        return Reason.FETCH_FAILED
 
 
 def _trouble(facts: FetchFacts, reason: Reason) -> Trouble:

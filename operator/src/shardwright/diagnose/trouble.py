@@ -45,13 +45,13 @@ _NO_ANSWER = re.compile(
     r"\b5\d\d Server Error|Server error '5\d\d|We couldn't connect to 'http|LocalEntryNotFoundError"
 )
 """Words of the hub's client and of transformers when the hub fails or cannot be reached."""
-_OFFLINE = re.compile(
-    r"outgoing traffic has been disabled|offline mode is enabled|OfflineModeIsEnabled|IncompleteSnapshotError"
-    r"|(Repo id must|Invalid repository ID|Incorrect path_or_model_id|Can't load the"
-    r"|Cannot find any model weights)"
-    r"[^/]{0,200}/cache/huggingface/shardwright/"
+_FETCHED: Final = "/cache/huggingface/shardwright/"
+"""Where a Job leaves weights (`render.storage.FETCHED_PATH`): who names it has them from there."""
+_ABSENT = re.compile(
+    r"Repo id must|Invalid repository ID|Incorrect path_or_model_id|Can't load the|offline mode is enabled"
+    r"|Cannot find any model weights|No such file or directory|outgoing traffic has been disabled"
 )
-"""Words of the hub's client, transformers and vLLM when a file that a Job had fetched is not there."""
+"""Words of the hub's client, transformers and vLLM when a file is not there."""
 _STORE = re.compile(
     r"NoCredentialsError|Unable to locate credentials|DefaultCredentialsError|DefaultAzureCredential failed"
 )
@@ -359,12 +359,11 @@ def _of_exit(pod: PodTrouble) -> Trouble:
             "spec.model.source.uri.credentialsSecretRef names become environment variables, and must be "
             "those that the store's client reads, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3",
         )
-    if _OFFLINE.search(pod.message):
+    if _FETCHED in pod.message and _ABSENT.search(pod.message):
         return Trouble(
             reason=Reason.WEIGHTS_MISSING,
             message="The engine does not find its weights in the cache claim, where a Job had put them: "
-            "they are "
-            "fetched again, and it starts by itself then; keep what empties the claim from it",
+            "they are fetched again, and it starts by itself then; keep what empties the claim from it",
         )
     if _RATE.search(pod.message):
         return Trouble(
@@ -387,11 +386,9 @@ def _of_exit(pod: PodTrouble) -> Trouble:
     if _NO_ANSWER.search(pod.message):
         return Trouble(
             reason=Reason.HUB_UNAVAILABLE,
-            message="The hub does not answer, or with an error of its own, and the download is tried "
-            "again by "
-            "itself, ever less often up to every five minutes: if it lasts, look at the way out of the "
-            "cluster, or "
-            "name a mirror in spec.model.source.hub.endpoint",
+            message="The hub does not answer, or with an error of its own, and the download is tried again "
+            "by itself, ever less often up to every five minutes: if it lasts, look at the way out of the "
+            "cluster, or name a mirror in spec.model.source.hub.endpoint",
         )
     if pod.reason not in EXITS:
         return Trouble(
