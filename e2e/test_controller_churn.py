@@ -25,8 +25,13 @@ def external(world: World, name: str, replicas: int, **spec: Json) -> Json:
     return service
 
 
+def engines(world: World) -> list[Json]:
+    """Give the pods of all revisions, and none of a Job."""
+    return [pod for pod in world.pods() if pod["metadata"]["labels"]["shardwright.dev/role"] == "engine"]
+
+
 def uids(world: World) -> set[str]:
-    return {pod["metadata"]["uid"] for pod in world.pods() if "deletionTimestamp" not in pod["metadata"]}
+    return {pod["metadata"]["uid"] for pod in engines(world) if "deletionTimestamp" not in pod["metadata"]}
 
 
 def test_kubectl_diff_is_empty_and_kubectl_apply_again_changes_nothing(world: World) -> None:
@@ -116,7 +121,9 @@ def test_two_revisions_never_have_pods_on_a_claim_for_one_node(world: World) -> 
 
     def over() -> bool:
         nonlocal most
-        most = max(most, len({pod["metadata"]["labels"]["shardwright.dev/revision"] for pod in world.pods()}))
+        most = max(
+            most, len({pod["metadata"]["labels"]["shardwright.dev/revision"] for pod in engines(world)})
+        )
         return world.is_("chat", "Ready", "True") and uids(world).isdisjoint({old}) and bool(uids(world))
 
     wait_until(over, "the new revision")

@@ -195,6 +195,7 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
             wait_until(lambda: settled(cluster.api.get(path)), f"the plan for {tokens} tokens")
         wait_until(lambda: len(names(cluster, namespace, "deployments")) == 1, "the last workload alone")
         wait_until(lambda: len(names(cluster, namespace, "controllerrevisions")) < 8, "a trimmed history")
+        replace_jobs(cluster, namespace, path)
         # Routers, made and taken away.
         for kind, count in (("Router", 2), ("Service", 1)):
             cluster.api.merge(path, {"spec": {"routing": {"type": kind}}})
@@ -226,6 +227,28 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
     assert not granted() - used - ELSEWHERE, "the chart grants this and nobody uses it"
 
 
+def replace_jobs(cluster: Cluster, namespace: str, service: str) -> None:
+    """Ask for other weights while a Job still fetches those that were asked for before."""
+    label = "kwok.shardwright.test/never-ready"
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+    seen: set[str] = set()
+
+    def another() -> set[str]:
+        """Give the one Job that runs, when it is none of those that were seen."""
+        found = cluster.api.get(jobs)["items"]
+        running = {job["metadata"]["uid"] for job in found if not job["status"].get("succeeded")}
+        return running if len(running) == 1 and not running & seen else set()
+
+    cluster.break_namespace(namespace, never_ready="true")
+    for revision in ("v2", "v3"):
+        cluster.api.merge(service, {"spec": {"model": {"revision": revision}}})
+        seen |= wait_until(another, f"the Job of {revision} alone")
+    cluster.api.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {label: None}}})
+    cluster.api.merge(service, {"spec": {"model": {"revision": None}}})
+    wait_until(lambda: settled(cluster.api.get(service)), "what ran before")
+
+
 def fail_gpus(cluster: Cluster, namespace: str) -> None:
     """Let engines end with the words of a broken GPU, until their node gets no new pods."""
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -236,7 +259,9 @@ def fail_gpus(cluster: Cluster, namespace: str) -> None:
         return {
             pod["metadata"]["name"]: pod
             for pod in found
-            if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("containerStatuses")
+            if pod["metadata"]["labels"].get("shardwright.dev/role") == "engine"
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod["status"].get("containerStatuses")
         }
 
     wait_until(lambda: len(engines()) == 2, "two engines")

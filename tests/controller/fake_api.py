@@ -45,6 +45,8 @@ class Fake:
         self.nodes: dict[str, dict] = {}
         self.pods: dict[tuple[str, str], dict] = {}
         self.applied: list[tuple[str, dict]] = []
+        self.job_s: float | None = 1.0
+        """How long a Job takes to do its work; None: it runs until the test ends it."""
 
     def _check(self, what: str) -> None:
         self.log.append(what)
@@ -78,6 +80,8 @@ class Fake:
             return
         ours, version = _labelled(obj), obj["metadata"]["resourceVersion"]
         said = json.dumps({"type": sort, "object": obj})
+        if kind == "Job" and sort == "ADDED" and self.job_s is not None:
+            asyncio.get_running_loop().call_later(self.job_s, self.end_job, name)
         store = self.parts.store
 
         def later() -> None:
@@ -269,6 +273,32 @@ class Fake:
         for pod in self.pods.values():
             parts.store.set_pod(copy.deepcopy(pod))
         parts.dispatch.started = True
+
+    def end_job(self, name: str, kind: str = "Complete", reason: str = "") -> None:
+        """Let a Job be done, or fail."""
+        job = self.objects.get(("Job", "team", name))
+        if job is None:
+            return
+        job["status"] = {"conditions": [{"type": kind, "status": "True", "reason": reason}]}
+        job["metadata"]["resourceVersion"] = str(next(self.versions))
+        self._tell("MODIFIED", ("Job", "team", name), job)
+
+    def run_job(self, name: str, state: dict, node: str = "n1") -> None:
+        """Give a Job a pod whose container is in this state."""
+        job = self.objects["Job", "team", name]
+        template = job["spec"]["template"]
+        pod = {
+            "metadata": {
+                "name": f"{name}-x", "namespace": "team", "labels": template["metadata"]["labels"],
+                "ownerReferences": [{"kind": "Job", "name": name, "controller": True}],
+            },
+            "spec": template["spec"] | {"nodeName": node},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "fetch"} | state]},
+        }  # fmt: skip
+        self.parts.store.set_pod(copy.deepcopy(pod))
+
+    def jobs(self) -> list[str]:
+        return sorted(name for kind, _, name in self.objects if kind == "Job")
 
     def end_pods(self) -> None:
         """Remove the pods that no Deployment asks for any more."""

@@ -150,6 +150,12 @@ async def test_what_is_approved_by_name_is_tried_again_and_given_up_again(fake):
     [
         ("GatedRepoError: 401 Client Error", "HubUnauthorized"),
         ("429 Client Error: Too Many", "HubRateLimited"),
+        ("Client error '429 Too Many Requests' for url 'https://hub'", "HubRateLimited"),
+        (
+            "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://hub",
+            "HubUnavailable",
+        ),
+        ("OSError: We couldn't connect to 'https://huggingface.co' to load the files", "HubUnavailable"),
     ],
 )
 async def test_what_the_hub_refuses_is_waited_for(fake, words, reason):

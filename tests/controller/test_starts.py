@@ -50,7 +50,13 @@ def test_pods_that_the_api_server_refuses_count_and_a_quota_does_not():
 
 
 @pytest.mark.parametrize(
-    "words", ["GatedRepoError: 401 Client Error", "429 Client Error: Too Many Requests for url"]
+    "words",
+    [
+        "GatedRepoError: 401 Client Error",
+        "429 Client Error: Too Many Requests for url",
+        "503 Server Error: Service Unavailable for url",
+        "Invalid repository ID or local directory specified: '/cache/huggingface/shardwright/a--b--main'",
+    ],
 )
 def test_what_the_hub_refuses_is_never_a_failed_start(words):
     refused = PodTrouble(reason="CrashLoopBackOff", message=words, last_exit="Error", exit_code=1)

@@ -15,6 +15,7 @@ from shardwright.api.status import Condition, ProposalStatus
 from shardwright.diagnose.conditions import conditions
 from shardwright.diagnose.events import events
 from shardwright.diagnose.facts import (
+    FetchFacts,
     ForeignEdit,
     Holder,
     PlacementFacts,
@@ -114,6 +115,7 @@ def added(field: str) -> ForeignEdit:
     return ForeignEdit(child="Deployment/x", field=field, manager="kubectl-edit")
 
 
+FETCH = FetchFacts(job="chat-fetch-1a2b3c4d", claim="models", minutes=25, since="2026-11-29T12:00:00Z")
 SITUATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("nothing observed yet", {"decision": None, "plan": None, "placement": None, "workloads": ()},
      {"Planned": "Unknown/NotObserved", "Available": "False/NotObserved", "Reconciling": "True/NotObserved"}),
@@ -149,6 +151,28 @@ SITUATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
      {"Degraded": "True/OutOfMemory"}),
     ("gated model", {"workloads": trouble(CRASH, "GatedRepoError: 401 Client Error", last_exit="Error")},
      {"Degraded": "True/HubUnauthorized"}),
+    ("gated model, as transformers says it", {"workloads": trouble(CRASH, "OSError: You are trying to access a gated repo.", last_exit="Error")},
+     {"Degraded": "True/HubUnauthorized"}),
+    ("no such revision", {"workloads": trouble(CRASH, "RevisionNotFoundError: 404 Client Error.", last_exit="Error")},
+     {"Degraded": "True/ModelNotFound", "Stalled": "True/WaitsForPerson"}),
+    ("the hub fails", {"workloads": trouble(CRASH, "HTTPError: 502 Server Error: Bad Gateway for url: https://hub/x", last_exit="Error")},
+     {"Degraded": "True/HubUnavailable", "Reconciling": "True/HubUnavailable", "Stalled": "False/Settled"}),
+    ("another server fails", {"workloads": trouble(CRASH, "ConnectionError: could not reach the store", last_exit="Error")},
+     {"Degraded": "True/CrashLoop"}),
+    ("an emptied cache", {"workloads": trouble(CRASH, "Cannot find any model weights with `/cache/huggingface/shardwright/a--b--main`", last_exit="Error")},
+     {"Degraded": "True/WeightsMissing", "Stalled": "False/Settled"}),
+    ("an engine that asks for another repository", {"workloads": trouble(CRASH, "Cannot reach https://hub/api/models/a/draft: offline mode is enabled.", last_exit="Error")},
+     {"Degraded": "True/CrashLoop"}),
+    ("a model that is no model", {"workloads": trouble(CRASH, "Unrecognized model in /cache/huggingface/shardwright/a--b--main.", last_exit="Error")},
+     {"Degraded": "True/CrashLoop"}),
+    ("fetching", {"workloads": (load(0, pods=0, desired=0),), "fetch": FETCH},
+     {"Available": "False/Fetching", "Ready": "False/Fetching", "Reconciling": "True/Fetching", "Degraded": "False/Healthy"}),
+    ("fetching for the next revision", {"workloads": (load(2),), "fetch": FETCH},
+     {"Available": "True/Serving", "Ready": "False/Fetching", "Degraded": "False/Healthy", "Stalled": "False/Settled"}),
+    ("a fetch that gave up", {"workloads": (load(2),), "fetch": replace(FETCH, ended="BackoffLimitExceeded")},
+     {"Available": "True/Serving", "Ready": "False/FetchFailed", "Degraded": "True/FetchFailed", "Stalled": "False/Settled"}),
+    ("a fetch and a worse trouble", {"workloads": trouble(CRASH, last_exit="OOMKilled", exit_code=137), "fetch": replace(FETCH, ended="Failed")},
+     {"Degraded": "True/OutOfMemory"}),
     ("missing secret", {"workloads": trouble("CreateContainerConfigError", 'secret "hf" not found')},
      {"Degraded": "True/PodConfig", "Stalled": "True/WaitsForPerson"}),
     ("unschedulable", {"workloads": trouble("Unschedulable", "0/9 nodes are available: 9 Insufficient nvidia.com/gpu.")},

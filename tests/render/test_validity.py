@@ -11,6 +11,7 @@ from render.cases import CASES
 from render.test_manifests import engine, rendered
 from render.validity import AT_THE_SERVER, parse_argv, validate, vllm_parser
 from shardwright.planner import engine_args
+from shardwright.render.request import FetchPlace
 
 Place = tuple[str | int, ...]
 
@@ -46,7 +47,7 @@ def test_an_unknown_field_or_a_wrong_type_anywhere_is_found() -> None:
     """In every child of every kind and each of their places, the pod and what an overlay brings into it included."""
     seen = set()
     for case in CASES:
-        for obj in rendered(*CASES[case]):
+        for obj in rendered(*CASES[case], fetch=FetchPlace()):
             validate(obj)
             if obj["kind"] in AT_THE_SERVER:
                 continue
@@ -58,6 +59,7 @@ def test_an_unknown_field_or_a_wrong_type_anywhere_is_found() -> None:
                 seen.add(alike)
     assert {kind for kind, _ in seen} == {
         "ServiceAccount", "Service", "PodDisruptionBudget", "PodMonitor", "ControllerRevision", "Deployment", "RoleBinding",
+        "Job",
     }  # fmt: skip
     assert len(seen) > 400
 

@@ -116,7 +116,8 @@ class ModelCache(ApiModel):
     """Where downloaded weights and compiled kernels are kept between pod starts."""
 
     type: Literal["Ephemeral", "PVC", "HostPath"]
-    """Ephemeral is lost with the pod; PVC and HostPath outlive it."""
+    """Ephemeral is lost with the pod; PVC and HostPath outlive it. Into a PVC, a Job fetches a hub's weights
+    once for all engines."""
     claim_name: Name | None = None
     """The claim, with type PVC; it must be ReadWriteMany when more than one node is used."""
     path: AbsolutePath | None = None

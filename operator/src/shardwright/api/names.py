@@ -20,6 +20,7 @@ APP_NAME = "shardwright-llm"
 MANAGED_BY = "shardwright"
 ROLE_ENGINE = "engine"
 ROLE_ROUTER = "router"
+ROLE_FETCH = "fetch"
 
 ENGINE_CONTAINER = "engine"
 ENGINE_PORT = 8000
@@ -32,6 +33,7 @@ ROUTER_METRICS_PORT = 29000
 ENDPOINTS_CONTAINER = "endpoints"
 ENDPOINTS_PORT = 8001
 """Probes of `shardwright endpoints`, beside the router."""
+FETCH_CONTAINER = "fetch"
 CLIENT_PORT = 80
 """The client's endpoint: the port that HTTP clients use when a URL has none."""
 
@@ -49,6 +51,11 @@ def workload_name(service: str, revision: str) -> str:
 def engine_service_name(service: str) -> str:
     """Name of the headless Service over the engines."""
     return f"{service}-engine"
+
+
+def fetch_name(service: str, digest: str) -> str:
+    """Name of the Job that fetches weights: `chat-fetch-1a2b3c4d`."""
+    return f"{service}-fetch-{digest}"
 
 
 def router_name(service: str) -> str:

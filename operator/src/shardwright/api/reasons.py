@@ -90,6 +90,7 @@ class Reason(StrEnum):
     # Available, Ready, Reconciling, Stalled
     SERVING = "Serving"
     STARTING = "Starting"
+    FETCHING = "Fetching"
     NOT_ENOUGH_REPLICAS = "NotEnoughReplicas"
     ROUTER_UNAVAILABLE = "RouterUnavailable"
     GATEWAY_UNAVAILABLE = "GatewayUnavailable"
@@ -112,6 +113,11 @@ class Reason(StrEnum):
     START_TOO_SLOW = "StartTooSlow"
     HUB_UNAUTHORIZED = "HubUnauthorized"
     HUB_RATE_LIMITED = "HubRateLimited"
+    HUB_UNAVAILABLE = "HubUnavailable"
+    MODEL_NOT_FOUND = "ModelNotFound"
+    CACHE_FULL = "CacheFull"
+    FETCH_FAILED = "FetchFailed"
+    WEIGHTS_MISSING = "WeightsMissing"
     POD_CONFIG = "PodConfig"
     PODS_REFUSED = "PodsRefused"
     NODE_LOST = "NodeLost"
@@ -320,6 +326,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.NOT_OBSERVED: "The operator has not seen enough of the cluster yet to judge; wait a moment.",
         Reason.SERVING: "Enough replicas answer requests; nothing to do.",
         Reason.STARTING: "Replicas are loading the model; wait, the message gives the start-up budget.",
+        Reason.FETCHING: (
+            "A Job fetches the weights into the cache claim once for all engines, which start when it has "
+            "ended; wait, the message says since when and for how long at most."
+        ),
         Reason.NOT_ENOUGH_REPLICAS: (
             "Fewer replicas answer than are wanted; see Placed and Degraded for the cause."
         ),
@@ -383,6 +393,26 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.HUB_RATE_LIMITED: (
             "The hub limits the rate of downloads, which are tried again by themselves; give a token with "
             "model.source.hub.tokenSecretRef, or download once with model.cache or a mirror."
+        ),
+        Reason.HUB_UNAVAILABLE: (
+            "The hub does not answer, or answers with an error of its own; the download is tried again by "
+            "itself, so look at the way out of the cluster if it lasts, or name a mirror in "
+            "model.source.hub.endpoint."
+        ),
+        Reason.MODEL_NOT_FOUND: (
+            "The hub has no such repository or revision, or does not show it to the token; correct model.id "
+            "or model.revision."
+        ),
+        Reason.CACHE_FULL: (
+            "The cache claim has no room for the weights; enlarge it, or delete from it what no service uses."
+        ),
+        Reason.FETCH_FAILED: (
+            "The Job that fetches the weights has failed, and is made anew after a while; look at the logs "
+            "of its pod, and delete the Job to have it tried at once."
+        ),
+        Reason.WEIGHTS_MISSING: (
+            "An engine does not find its weights in the cache claim and may not fetch them itself; they are "
+            "fetched again by a Job, so wait, and keep the claim from being emptied."
         ),
         Reason.POD_CONFIG: (
             "Kubernetes cannot make a container from the pod, for example because a key is missing; the "

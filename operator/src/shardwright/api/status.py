@@ -228,8 +228,8 @@ class RolloutStatus(ApiModel):
 
     strategy: Literal["Auto", "Surge", "InPlace", "BlueGreen"]
     """How the new revision replaces the old one."""
-    step: Literal["Starting", "Retiring", "WaitsForRoom", "WaitsForClaim", "Canary", "Paused"]
-    """What it is at: new replicas load the model, old ones leave, or what it waits for."""
+    step: Literal["Starting", "Retiring", "WaitsForRoom", "WaitsForClaim", "Canary", "Fetching", "Paused"]
+    """What it is at: weights are fetched, new ones load, old ones leave; or what it waits for."""
     from_revision: Short
     """Hash of the revision that is replaced: the newest, when there are several."""
     to_revision: Short

@@ -20,6 +20,7 @@ from shardwright.cli.pool_options import Nodes
 from shardwright.planner.load import Sized, replicas_of
 from shardwright.planner.types import NoPlan
 from shardwright.render.approval import in_force
+from shardwright.render.fetch import fetches, is_offline
 from shardwright.render.forecast import Revision, led_to, read_record
 from shardwright.render.request import JsonObject
 from shardwright.render.revision import RevisionError
@@ -136,7 +137,13 @@ def render_template(service: LLMService, revision: Revision, *, pod_monitor: boo
     """Return the pod template of a revision: as recorded, else as it is rendered now."""
     if revision.template is not None or revision.plan is None:
         return revision.template
-    return pod_template(service, revision.plan, revision_hash=revision.revision, pod_monitor=pod_monitor)
+    return pod_template(
+        service,
+        revision.plan,
+        revision_hash=revision.revision,
+        pod_monitor=pod_monitor,
+        fetched=fetches(service.spec) and is_offline(service.spec),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

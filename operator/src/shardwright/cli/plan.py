@@ -102,7 +102,7 @@ def _pod_resources(decision: Plan) -> dict[str, int]:
 def _print_manifests(inputs: Inputs, decision: Plan, placement: Placement | None) -> None:
     from shardwright.render.digest import revision_hash  # noqa: PLC0415 -- only this output needs it
     from shardwright.render.manifests import render  # noqa: PLC0415
-    from shardwright.render.request import RenderRequest  # noqa: PLC0415
+    from shardwright.render.request import FetchPlace, RenderRequest  # noqa: PLC0415
 
     preferred = tuple(dict.fromkeys(slot.node for slot in placement.slots)) if placement else ()
     objects = render(
@@ -112,6 +112,7 @@ def _print_manifests(inputs: Inputs, decision: Plan, placement: Placement | None
             replicas=decision.replicas,
             plan=decision,
             preferred_nodes=preferred,
+            fetch=FetchPlace(),
         )
     )
     print(yaml.safe_dump_all(objects, sort_keys=False, width=110), end="")

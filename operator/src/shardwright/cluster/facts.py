@@ -4,7 +4,7 @@ Decides what is remembered of a child, a service and an autoscaler. Bodies are n
 of our ControllerRevisions, as JSON: re-reading them would cost one request for each service at every start.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
 from sys import intern
@@ -26,6 +26,7 @@ from shardwright.diagnose.gpu_fault import gpu_fault
 from shardwright.diagnose.trouble import NO_SCHEDULER
 from shardwright.render.approval import led_to
 from shardwright.render.failed_start import FailedStart, read_annotation
+from shardwright.render.fetch import ANNOTATION_FETCHED, Fetch, read_fetch
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -37,6 +38,8 @@ again within that time is worth a look, and an old kill says nothing of an engin
 NO_SCHEDULER_S: Final = 60.0
 """How long a pod may be without a word of any scheduler, which takes a second where there is one."""
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
+COMPLETE: Final = "Complete"
+"""How a Job ends that has done what it was made for."""
 
 ChildKey = tuple[str, str, str]
 """(kind, namespace, name)."""
@@ -85,6 +88,14 @@ class ChildFacts(NamedTuple):
     """What its label says it is part of: the engine, the router, or all."""
     ready: int = 0
     """Deployment of routers: how many are ready. Of engines, their pods tell."""
+    fetch: Fetch | None = None
+    """ControllerRevision: the Job that fetches its weights; None when engines fetch by themselves."""
+    fetched: bool = False
+    """ControllerRevision: its weights are in the cache claim."""
+    since: str = ""
+    """Job: when it began."""
+    ended: str = ""
+    """Job: Complete, or why it failed; empty while it runs."""
 
     @property
     def key(self) -> ServiceKey:
@@ -178,7 +189,7 @@ def child_facts(obj: JsonObject, before: ChildFacts | None = None) -> ChildFacts
     if isinstance(obj.get("data"), Raw):
         obj = obj | {"data": loads(obj["data"])}
     whole = _whole(obj)
-    if whole or "spec" in obj or facts.kind == "ControllerRevision":
+    if whole or "spec" in obj or facts.kind in {"ControllerRevision", "Job"}:
         facts = _with_content(facts, obj)
     if whole:
         return facts._replace(digest=live_digest(obj))
@@ -245,7 +256,13 @@ def _with_content(facts: ChildFacts, obj: JsonObject) -> ChildFacts:
             data=dumps(data),
             template_digest=str(data.get("digest", "")),
             failed=read_annotation(obj["metadata"].get("annotations")),
+            fetch=read_fetch(data),
+            fetched=bool((obj["metadata"].get("annotations") or {}).get(ANNOTATION_FETCHED)),
         )
+    if facts.kind == "Job":
+        status = obj.get("status") or {}
+        since = status.get("startTime") or obj["metadata"].get("creationTimestamp") or ""
+        return facts._replace(since=since, ended=_ended(status))
     return facts
 
 
@@ -306,6 +323,14 @@ def _deadline_exceeded(deployment: JsonObject) -> bool:
     )
 
 
+def _ended(status: JsonObject) -> str:
+    """Return how a Job ended."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in {COMPLETE, "Failed"} and condition.get("status") == "True":
+            return COMPLETE if condition["type"] == COMPLETE else str(condition.get("reason") or "Failed")
+    return ""
+
+
 def _create_failure(deployment: JsonObject) -> str:
     for condition in (deployment.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
@@ -343,6 +368,24 @@ def _container_trouble(container: JsonObject) -> PodTrouble | None:
         gpu_fault=fault,
         until_s=seconds(finished) + OOM_TOLD_S if past and finished and not fault else inf,
     )
+
+
+def fetch_trouble(pod: JsonObject) -> PodTrouble | None:
+    """Read what is wrong with the pod of a Job that fetches weights.
+
+    What the container said when it last ended counts until it has done its work, also while it tries again.
+    """
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        last = (container.get("lastState") or {}).get("terminated")
+        if last and "running" in (container.get("state") or {}):
+            return PodTrouble(
+                reason=last.get("reason") or "Error",
+                message=(last.get("message") or "")[-_LONGEST_TROUBLE:],
+                last_exit=last.get("reason") or "",
+                exit_code=last.get("exitCode"),
+            )
+    found = pod_trouble(pod)
+    return replace(found, container="") if found is not None else None
 
 
 def pod_trouble(pod: JsonObject) -> PodTrouble | None:

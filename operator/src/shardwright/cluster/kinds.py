@@ -46,6 +46,7 @@ POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
 HTTP_ROUTE = Kind("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
 INFERENCE_POOL = Kind("inference.networking.k8s.io/v1", "InferencePool", "inferencepools")
 AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+JOB = Kind("batch/v1", "Job", "jobs")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
@@ -55,7 +56,8 @@ CHILD_KINDS = (DEPLOYMENT, REVISION, SERVICE, SERVICE_ACCOUNT, DISRUPTION_BUDGET
 OPTIONAL_KINDS = (POD_MONITOR, HTTP_ROUTE, INFERENCE_POOL)
 """Kinds of which children are made where the cluster serves them."""
 
-BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *OPTIONAL_KINDS)}
+BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, JOB, *OPTIONAL_KINDS)}
+"""Jobs are few, and so their names are not counted beforehand (ADR 0007)."""
 
 OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 """Label selector of our children."""

@@ -11,7 +11,7 @@ from msgspec import Raw, ValidationError
 from msgspec.json import Decoder
 
 from shardwright.cluster.json import JsonObject, loads
-from shardwright.cluster.kinds import BY_KIND, DEPLOYMENT, POD, REVISION, Kind
+from shardwright.cluster.kinds import BY_KIND, DEPLOYMENT, JOB, POD, REVISION, Kind
 
 
 class _Owner(TypedDict, total=False):
@@ -136,6 +136,18 @@ class _Deployment(TypedDict, total=False):
     status: _DeploymentStatus
 
 
+class _JobStatus(TypedDict, total=False):
+    startTime: str
+    conditions: list[_Condition]
+
+
+class _Job(TypedDict, total=False):
+    """A Job without its template, which cannot change."""
+
+    metadata: _Metadata
+    status: _JobStatus
+
+
 class _Partial(TypedDict, total=False):
     metadata: _Metadata
 
@@ -168,6 +180,10 @@ class _DeploymentEvent(_Event):
     object: _Deployment
 
 
+class _JobEvent(_Event):
+    object: _Job
+
+
 class _PartialEvent(_Event):
     object: _Partial
 
@@ -175,7 +191,7 @@ class _PartialEvent(_Event):
 _CHILDREN: Final = frozenset(BY_KIND)
 _POD_PAGE, _CHILD_PAGE = Decoder(_PodPage), Decoder(_ChildPage)
 _POD_EVENT, _DEPLOYMENT_EVENT = Decoder(_PodEvent), Decoder(_DeploymentEvent)
-_WHOLE_EVENT = Decoder(_WholeEvent)
+_WHOLE_EVENT, _JOB_EVENT = Decoder(_WholeEvent), Decoder(_JobEvent)
 _PARTIAL_EVENT, _PARTIAL = Decoder(_PartialEvent), Decoder(_Partial)
 
 
@@ -195,6 +211,8 @@ def event(kind: Kind, line: bytes) -> JsonObject:
         decoder = _DEPLOYMENT_EVENT
     elif kind is REVISION:
         decoder = _WHOLE_EVENT
+    elif kind is JOB:
+        decoder = _JOB_EVENT
     elif kind.kind in _CHILDREN:
         decoder = _PARTIAL_EVENT
     found = _typed(decoder, line)

@@ -19,6 +19,7 @@ from shardwright.cluster.facts import (
     StatusFacts,
     autoscaler_facts,
     child_facts,
+    fetch_trouble,
     pod_trouble,
     same_by_us,
 )
@@ -72,6 +73,8 @@ class Store:
         self.pods: dict[Key, PodFacts] = {}
         self.troubles: dict[Key, PodTrouble] = {}
         """What is wrong with our own pods, of those with which something is."""
+        self.fetch_pods: dict[Key, str] = {}
+        """The newest pod of each of our Jobs, by namespace and Job."""
         self.children: dict[ChildKey, ChildFacts] = {}
         self.autoscalers: dict[Key, AutoscalerFacts] = {}
         self.listener: Listener | None = None
@@ -204,7 +207,11 @@ class Store:
         facts = pod_facts(obj)
         key = (facts.namespace, facts.name)
         before = self.pods.get(key)
-        told_trouble = self._take_trouble(key, pod_trouble(obj)) if facts.owner else False
+        told_trouble = False
+        if facts.owner:
+            told_trouble = self._take_trouble(key, pod_trouble(obj))
+        elif facts.fetches:
+            told_trouble = self._take_trouble(key, fetch_trouble(obj), words=True)
         if before == facts and not told_trouble:
             return
         self.pods[key] = facts
@@ -212,16 +219,20 @@ class Store:
             _drop(self._pods_of, ServiceKey((before.namespace, before.owner)), before.name)
         if facts.owner:
             self._pods_of[ServiceKey((facts.namespace, facts.owner))][facts.name] = facts
+        if facts.fetches:
+            self.fetch_pods[facts.namespace, facts.fetches] = facts.name
         if self.listener is not None:
             self.listener.pod_changed(before, facts)
 
-    def _take_trouble(self, key: Key, trouble: PodTrouble | None) -> bool:
-        """Remember what is wrong with one of our pods; whether that is news."""
+    def _take_trouble(self, key: Key, trouble: PodTrouble | None, *, words: bool = False) -> bool:
+        """Remember what is wrong with one of our pods; whether that is news, as other `words` are of some."""
         before = self.troubles.get(key)
         if trouble is None:
             self.troubles.pop(key, None)
         else:
             self.troubles[key] = trouble
+        if words and (before and before.message) != (trouble and trouble.message):
+            return True
         return (before and (before.reason, before.container)) != (
             trouble and (trouble.reason, trouble.container)
         )
@@ -234,6 +245,8 @@ class Store:
             return
         if before.owner:
             _drop(self._pods_of, ServiceKey((before.namespace, before.owner)), before.name)
+        if before.fetches and self.fetch_pods.get((before.namespace, before.fetches)) == before.name:
+            del self.fetch_pods[before.namespace, before.fetches]
         if self.listener is not None:
             self.listener.pod_changed(before, None)
 
@@ -275,6 +288,8 @@ class Store:
                     deadline_exceeded=before.deadline_exceeded,
                     create_failure=before.create_failure,
                     ready=before.ready,
+                    since=before.since or after.since,
+                    ended=before.ended,
                 )
         self._keep_child(after)
 

@@ -221,6 +221,7 @@ class Admission:
         wanted = self._propose(entry, service, case)
         proposal = govern(self.planning, entry, service, wanted, revisions, running=running)
         proposal.priority, proposal.for_one_node = case.resolved.priority, case.resolved.for_one_node
+        proposal.for_one_pod, proposal.unbound = case.resolved.for_one_pod, case.resolved.unbound
         if case.kept is not None and proposal.target == case.kept.revision:
             proposal = self.recalculation.add(entry, service, case.models, proposal, revisions)
         before = self.planning.proposals.get(entry.key)

@@ -143,6 +143,10 @@ class Dispatch:
         for facts in (before, after):
             if facts is not None and facts.owner:
                 self.queue.add_after(ServiceKey((facts.namespace, facts.owner)), PODS_S)
+            elif facts is not None and facts.fetches:
+                job = self.store.children.get(("Job", facts.namespace, facts.fetches))
+                if job is not None:
+                    self.queue.add_after(job.key, PODS_S)
         self.wake_changed()  # a foreign pod may have taken a place that was reserved
         if before is not None and (after is None or after.node != before.node) and self.waiting:
             self.settle_soon()

@@ -27,16 +27,21 @@ def in_the_way(now: "Situation") -> dict[str, str]:
 
     By revision: the claim.
     """
-    ours = _claims(now, now.target) & now.proposal.for_one_node if now.proposal.for_one_node else frozenset()
+    ours = (
+        claims_of_revision(now, now.target) & now.proposal.for_one_node
+        if now.proposal.for_one_node
+        else frozenset()
+    )
     if not ours:
         return {}
     wanted = (revision for revision, deployment in now.deployments.items() if deployment.replicas)
     there = {*wanted, *(pod.revision for pod in now.pods.values())} - {now.target}
-    shared = {revision: _claims(now, revision) & ours for revision in sorted(there)}
+    shared = {revision: claims_of_revision(now, revision) & ours for revision in sorted(there)}
     return {revision: min(names) for revision, names in shared.items() if names}
 
 
-def _claims(now: "Situation", revision: str) -> frozenset[str]:
+def claims_of_revision(now: "Situation", revision: str) -> frozenset[str]:
+    """Return the claims that the pods of a revision mount."""
     record = now.record_of(revision)
     if record is None and revision == now.target:
         record = now.proposal.record

@@ -95,6 +95,10 @@ class Proposal:
     priority: int = 0
     for_one_node: frozenset[str] = frozenset()
     """Claims, of this spec and of what is on record, that only one node can mount at a time."""
+    for_one_pod: frozenset[str] = frozenset()
+    """The cache's claim, when one pod alone can mount it."""
+    unbound: frozenset[str] = frozenset()
+    """The cache's claim, while it has no volume."""
     fingerprint: str = ""
     """Of the pool that was planned against."""
 

@@ -92,6 +92,8 @@ class Recalculation:
                 record=record,
                 priority=proposal.priority,
                 for_one_node=proposal.for_one_node,
+                for_one_pod=proposal.for_one_pod,
+                unbound=proposal.unbound,
                 fingerprint=proposal.fingerprint,
             )
         proposal.recalculated = Waiting(revision=target, core=new, record=record, decision=decision)

@@ -53,11 +53,18 @@ class _Answer:
     readable: bool = True
     holds: frozenset[str] = frozenset()
     """Keys of a ConfigMap, access modes of a claim."""
+    bound: bool = True
+    """Of a claim: it has its volume, so that who mounts it first decides nothing."""
 
     @property
     def for_one_node(self) -> bool:
         """Whether it is a claim that pods on several nodes cannot mount; not when nothing is known."""
         return bool(self.holds) and not self.holds & _SHAREABLE
+
+    @property
+    def for_one_pod(self) -> bool:
+        """Whether it is a claim that no two pods can mount; not when nothing is known."""
+        return self.holds == {"ReadWriteOncePod"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,10 @@ class Resolved:
     priority: int = 0
     for_one_node: frozenset[str] = frozenset()
     """Claims of this spec and of earlier plans that only one node can mount at a time."""
+    for_one_pod: frozenset[str] = frozenset()
+    """Claims of this spec that only one pod can mount at a time."""
+    unbound: frozenset[str] = frozenset()
+    """Claims of this spec that have no volume yet."""
 
 
 @dataclass(slots=True)
@@ -94,6 +105,7 @@ class References:
             models,
             await self.priority(spec.pool.priority_class_name),
             await self._for_one_node(key.namespace, spec, recorded),
+            *await self._of_cache(key.namespace, spec),
         )
 
     async def recheck(self, key: ServiceKey, spec: LLMServiceSpec, recorded: Iterable[str] = ()) -> Resolved:
@@ -105,7 +117,16 @@ class References:
             problems=tuple(p for p in found if p is not None and p.reason in _OF_KEPT),
             priority=await self.priority(spec.pool.priority_class_name),
             for_one_node=await self._for_one_node(key.namespace, spec, recorded),
+            unbound=(await self._of_cache(key.namespace, spec))[1],
         )
+
+    async def _of_cache(self, namespace: str, spec: LLMServiceSpec) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the claim of the cache, when one pod alone can mount it, and when it has no volume."""
+        name = spec.model.cache.claim_name if spec.model.cache else None
+        if not name:
+            return frozenset(), frozenset()
+        answer, found = await self._ask(CLAIM, namespace, name), frozenset({name})
+        return found if answer.for_one_pod else frozenset(), frozenset() if answer.bound else found
 
     async def _for_one_node(
         self, namespace: str, spec: LLMServiceSpec, recorded: Iterable[str]
@@ -170,7 +191,9 @@ class References:
             return _Answer(there=await self.api.metadata(kind, namespace, name) is not None)
         found = await self.api.get(kind, namespace, name)
         if kind is CLAIM:
-            return _Answer(holds=frozenset((found.get("spec") or {}).get("accessModes") or ()))
+            claim = found.get("spec") or {}
+            modes = frozenset(claim.get("accessModes") or ())
+            return _Answer(holds=modes, bound=bool(claim.get("volumeName")))
         return _Answer(holds=frozenset({**(found.get("data") or {}), **(found.get("binaryData") or {})}))
 
     async def _models(

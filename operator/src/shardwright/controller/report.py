@@ -23,6 +23,7 @@ from shardwright.cluster.store import Store
 from shardwright.controller.apply import Outcome
 from shardwright.controller.awaiting import failed_facts, recalculated_facts, rollout_facts, waiting_facts
 from shardwright.controller.elsewhere import room_elsewhere
+from shardwright.controller.fetching import fetch_facts
 from shardwright.controller.planning import Planning
 from shardwright.controller.rolling import claimable
 from shardwright.controller.work import Situation, Work, names
@@ -223,6 +224,7 @@ class Reporter:
             previous_rollout=now.entry.status.rollout,
             failed=failed_facts(now),
             ends_first=work.ends_first,
+            fetch=fetch_facts(now, work, self.store.fetch_pods),
             faults=self.faults(now.entry),
             workloads=self._workloads(now, work),
             router=now.routing.facts(now.service.spec),

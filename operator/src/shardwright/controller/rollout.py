@@ -41,6 +41,8 @@ class Step(StrEnum):
     """A claim that one node alone can mount is held by the old replicas, which the strategy keeps."""
     CANARY = "Canary"
     """A part of the new replicas serves and is judged."""
+    FETCHING = "Fetching"
+    """A Job fetches the weights, and nothing is given up before it has."""
     PAUSED = "Paused"
 
 

@@ -97,7 +97,7 @@ def watches(parts: Parts, options: Options, served: Capabilities) -> list[Watch]
     api, store = parts.api, parts.store
     usable = (served.pod_monitor, served.http_route, served.inference_pool)
     optional = (kind for kind, there in zip(kinds.OPTIONAL_KINDS, usable, strict=True) if there)
-    child_kinds = (*kinds.CHILD_KINDS, *optional)
+    child_kinds = (*kinds.CHILD_KINDS, kinds.JOB, *optional)
     found = [
         Watch(
             api,
@@ -105,9 +105,9 @@ def watches(parts: Parts, options: Options, served: Capabilities) -> list[Watch]
             ChildSink(store, kind, scope),
             namespace=scope,
             labels=kinds.OURS,
-            # Of a Deployment its progress is read besides, and of a record all: what runs is read from it. Of
-            # the others, metadata tells who changed what.
-            metadata_only=kind not in {kinds.DEPLOYMENT, kinds.REVISION},
+            # Of a Deployment and a Job the progress is read besides, and of a record all: what runs is read
+            # from it. Of the others, metadata tells who changed what.
+            metadata_only=kind not in {kinds.DEPLOYMENT, kinds.JOB, kinds.REVISION},
             gather_s=GATHER_S,
             clock=clock,
         )

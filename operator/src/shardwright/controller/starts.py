@@ -26,12 +26,14 @@ from shardwright.diagnose.trouble import Trouble, refused_pods, severest, slow_s
 
 RESTARTS: Final = 3
 REFUSED_S: Final = 120.0
-_ENDS: Final = frozenset({Reason.CRASH_LOOP, Reason.OUT_OF_MEMORY})
+_ENDS: Final = frozenset({Reason.CRASH_LOOP, Reason.MODEL_NOT_FOUND, Reason.OUT_OF_MEMORY})
 _REFUSED: Final = frozenset({Reason.IMAGE_PULL, Reason.POD_CONFIG, Reason.PODS_REFUSED})
 _NOT_ITS_FAULT: Final = frozenset(
     {
         Reason.HUB_UNAUTHORIZED,
         Reason.HUB_RATE_LIMITED,
+        Reason.HUB_UNAVAILABLE,
+        Reason.WEIGHTS_MISSING,
         Reason.QUOTA_EXCEEDED,
         Reason.NODE_LOST,
         Reason.GPU_FAULT,

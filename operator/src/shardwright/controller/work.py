@@ -18,6 +18,15 @@ from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
 from shardwright.controller.apply import Desired
 from shardwright.controller.canaries import CanaryNow
+from shardwright.controller.fetching import (
+    Fetching,
+    FetchStep,
+    fetching,
+    is_fetched,
+    jobs_of,
+    left_over,
+    may_begin,
+)
 from shardwright.controller.one_node import in_the_way
 from shardwright.controller.planning import Planning, Proposal, revisions_of, wanted_replicas
 from shardwright.controller.rolling import others, state_of, within_budget
@@ -56,6 +65,8 @@ class Situation:
     serves: str = ""
     """The revision that alone gets traffic, as the Service says; empty: all do."""
     routing: Routing = field(default_factory=Routing)
+    jobs: Mapping[str, ChildFacts] = field(default_factory=dict)
+    """Those that fetch weights, by name."""
     barred: bool = False
     """No further pod of the target can be made now (`controller.barred`)."""
 
@@ -88,6 +99,8 @@ class Intent:
     """Of its ControllerRevision."""
     failed: FailedStart | None = None
     """That it did not start, to be on its ControllerRevision."""
+    fetched: bool = False
+    """Its weights are in the cache claim, to be on its ControllerRevision."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,6 +126,10 @@ class Work:
     """The Service selects the routers."""
     lacking: tuple[Problem, ...] = ()
     """What the spec asks for and the cluster does not serve."""
+    fetching: Fetching | None = None
+    """Where the weights of the target stand; None when its engines wait for nothing."""
+    fetches: bool = False
+    """The Job is there, or to be made."""
 
     @property
     def renders(self) -> bool:
@@ -156,6 +173,7 @@ def observe(
         troubles=store.troubles,
         routing=seen_routing(children, entry),
         serves=endpoint.revision if endpoint is not None and endpoint.belongs_to(entry.uid) else "",
+        jobs=jobs_of(children.values(), entry.uid),
         barred=most is not None,
     )
 
@@ -177,23 +195,40 @@ def plan_work(
     work.remove += [r for r in now.revisions if r.number == PROPOSED and r.revision not in staying]
     if core is None:
         return work
+    work.fetching = fetching(now)
+    waits = work.fetching is not None and work.fetching.waits
+    work.remove += left_over(now, work.fetching)
     first = in_the_way(now)
     work.ends_first = min(first.values(), default="")
     work.canary = canary
     current = now.deployments.get(now.target)
     made = current is not None
     if len(now.deployments) == made and not now.serves and not first:  # as nearly always
-        work.decision = Decision(new=within_budget(now, core))
+        count = within_budget(now, core)
+        stated = current.replicas if current is not None else 0
+        work.decision = Decision(new=min(count, stated) if waits else count)
     else:
         work.state = state_of(now, planning, core, first, canary.goal if canary else None)
-        work.decision = hold(work.state) if failed is not None else decide(work.state)
+        if failed is not None:
+            work.decision = hold(work.state)
+        elif waits and now.desired and not work.state.paused:
+            work.decision = hold(work.state, Step.FETCHING)
+        else:
+            work.decision = decide(work.state)
     count = work.decision.new
-    if current is not None and now.barred and not current.create_failure:
+    work.fetches = waits and may_begin(now) and work.decision.step is not Step.PAUSED
+    if current is not None and now.barred and not current.create_failure and not waits:
         count = now.desired  # as it was refused, so that it is seen when it no longer is
     # Without a place it is offered without replicas, and nothing is given up for what may not be taken.
-    offered = now.barred or now.deployments or (first and now.allocation.granted)
+    offered = now.barred or now.deployments or work.fetches or (first and now.allocation.granted)
     if made or ((count or not now.desired or offered) and work.decision.step is not Step.PAUSED):
-        work.target = Intent(revision=now.target, replicas=count, number=_number(now), failed=failed)
+        work.target = Intent(
+            revision=now.target,
+            replicas=count,
+            number=_number(now),
+            failed=failed,
+            fetched=is_fetched(now, work.fetching),
+        )
     _keep_old(now, work, work.decision)
     work.routed = now.routing.may_route(now.service.spec)
     work.remove += now.routing.left_over(now.service.spec)
@@ -212,7 +247,7 @@ def _lifted(now: Situation, planning: Planning, work: Work) -> Iterator[Intent]:
         if record.failed is None or record.revision in written:
             continue
         if record.failed.spec != planning.start_key(now.entry, now.service):
-            yield Intent(revision=record.revision, replicas=0, number=record.number)
+            yield Intent(revision=record.revision, replicas=0, number=record.number, fetched=record.fetched)
 
 
 def _record(now: Situation) -> Intent | None:
@@ -223,7 +258,13 @@ def _record(now: Situation) -> Intent | None:
     known = now.record_of(waiting.revision) or waiting.record
     number = known.number if known is not None else PROPOSED
     failed = known.failed if known is not None and waiting.revision == now.proposal.failed else None
-    return Intent(revision=waiting.revision, replicas=waiting.core.replicas, number=number, failed=failed)
+    return Intent(
+        revision=waiting.revision,
+        replicas=waiting.core.replicas,
+        number=number,
+        failed=failed,
+        fetched=known is not None and known.fetched,
+    )
 
 
 def _number(now: Situation) -> int:
@@ -245,7 +286,10 @@ def _keep_old(now: Situation, work: Work, decision: Decision) -> None:
         if count == 0 and (decision.over or record is None):
             work.remove.append(deployment)
         elif record is not None:
-            work.earlier.append(Intent(revision=deployment.revision, replicas=count, number=record.number))
+            intent = Intent(
+                revision=deployment.revision, replicas=count, number=record.number, fetched=record.fetched
+            )
+            work.earlier.append(intent)
 
 
 def desired_children(
@@ -256,7 +300,9 @@ def desired_children(
     digest = planning.template_digest(now.entry, now.service)
     if work.target is not None:
         wanted, serves = _request(now, work.target, capabilities, digest), work.decision.serves
-        objects += render(replace(wanted, serves=serves, routed=work.routed))
+        job = work.fetching if work.fetches else None
+        place = job.place if job is not None and job.step is FetchStep.WANTED else None
+        objects += render(replace(wanted, serves=serves, routed=work.routed, fetch=place))
     for intent in work.earlier:
         objects.append(workload(_request(now, intent, capabilities, digest))[1])
     for intent in (*work.lifted, *([work.record] if work.record else [])):
@@ -288,6 +334,8 @@ def _request(now: Situation, intent: Intent, capabilities: Capabilities, digest:
         preferred_nodes=tuple(slot.node for slot in now.allocation.slots) if target else (),
         capabilities=capabilities,
         failed=intent.failed,
+        fetched=intent.fetched,
+        for_one_pod=proposal.for_one_pod,
     )
 
 
@@ -300,6 +348,7 @@ def signature(now: Situation, work: Work, capabilities: Capabilities) -> tuple[o
         tuple(work.lifted),
         work.decision.serves,
         work.routed,
+        work.fetching if work.fetches else None,
     )
     return now.entry.uid, now.entry.generation, *wanted, capabilities
 

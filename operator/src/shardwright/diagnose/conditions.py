@@ -24,9 +24,19 @@ from shardwright.api.scaling_reasons import (
 )
 from shardwright.api.status import CalibrationStatus, Condition, ScalingStatus
 from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
+from shardwright.diagnose.fetch import fetch_trouble, waits_for
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
 from shardwright.diagnose.routers import unavailable
-from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, pods_refused, unschedulable, worst
+from shardwright.diagnose.trouble import (
+    HARMLESS,
+    WAITS_FOR_PERSON,
+    Trouble,
+    gone,
+    pods_refused,
+    severest,
+    unschedulable,
+    worst,
+)
 from shardwright.diagnose.waiting import planned_anew, reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
 from shardwright.topology.packing import NO_NODE
@@ -324,7 +334,7 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
             message = unavailable(facts, facts.router)
             return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
         return _Verdict(status="True", reason=Reason.SERVING, message="Enough replicas answer")
-    trouble = worst(facts)
+    trouble = _worst(facts)
     if trouble is not None and trouble.reason not in HARMLESS:
         return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
     if not _running(facts):
@@ -337,7 +347,27 @@ def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Ver
     return _Verdict(status="False", reason=Reason.STARTING, message="The engines are loading the model")
 
 
+def _worst(facts: ServiceFacts) -> Trouble | None:
+    """Return the trouble that explains most: of what engines wait for, else of the pods."""
+    found = [worst(facts), fetch_trouble(facts.fetch, facts.previous) if facts.fetch is not None else None]
+    return severest(trouble for trouble in found if trouble is not None)
+
+
+def _fetching(facts: ServiceFacts) -> tuple[Reason, str] | None:
+    """Return what the next engines wait for, or why it does not come; None when they wait for nothing."""
+    if facts.fetch is None:
+        return None
+    trouble = fetch_trouble(facts.fetch, facts.previous)
+    return (
+        (trouble.reason, trouble.message)
+        if trouble is not None
+        else (Reason.FETCHING, waits_for(facts.fetch))
+    )
+
+
 def _coming(facts: ServiceFacts) -> tuple[Reason, str]:
+    if facts.fetch is not None:
+        return Reason.FETCHING, waits_for(facts.fetch)
     if facts.workloads:
         return Reason.STARTING, _waits_for_claim(facts) or "The pods are being created"
     return Reason.NO_REPLICAS, "No replica exists yet"
@@ -358,7 +388,7 @@ def _ready(
         return _Verdict(status="False", reason=planned.reason, message=planned.message)
     if available.reason is Reason.SCALED_TO_ZERO:
         return _Verdict(status="False", reason=available.reason, message=available.message)
-    if available.holds and (rollout := under_way(facts.rollout)) is not None:
+    if available.holds and (rollout := _fetching(facts) or under_way(facts.rollout)) is not None:
         return _Verdict(status="False", reason=rollout[0], message=rollout[1])
     for earlier in (placed, available):
         if not earlier.holds:
@@ -371,7 +401,7 @@ def _ready(
         )
         return _Verdict(status="False", reason=Reason.ROLLING_OUT, message=message)
     if target.ready < max(1, facts.desired_replicas) or target.desired != facts.desired_replicas:
-        trouble = worst(facts)
+        trouble = _worst(facts)
         if trouble is not None and trouble.reason not in HARMLESS:
             return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
         message = "Clients are served, but not all replicas answer yet"
@@ -391,7 +421,7 @@ def _left_over(facts: ServiceFacts, target: WorkloadFacts) -> bool:
 
 
 def _degraded(facts: ServiceFacts) -> _Verdict:
-    trouble = worst(facts)
+    trouble = _worst(facts)
     if facts.failed is not None and (trouble is None or trouble.reason in HARMLESS):
         trouble = cause_of(facts.failed)
     if trouble is None:

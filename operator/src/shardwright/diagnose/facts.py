@@ -151,6 +151,22 @@ class RouterFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFacts:
+    """A Job that fetches the weights of the target, for which its engines wait."""
+
+    job: str
+    claim: str
+    minutes: int
+    """How long it may take."""
+    since: str = ""
+    """RFC 3339; empty before it is there."""
+    ended: str = ""
+    """Why it failed; empty while it has not."""
+    trouble: PodTrouble | None = None
+    """What is wrong with its pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsFacts:
     """What the engines' metrics say, and why they say nothing."""
 
@@ -283,6 +299,8 @@ class ServiceFacts:
     """The revision that would be in force, had it started."""
     ends_first: str = ""
     """A claim for one node, for which old replicas end before new ones are made; empty when none do."""
+    fetch: FetchFacts | None = None
+    """The Job that the target's engines wait for; None when they wait for none."""
     faults: tuple[EngineFault, ...] = ()
     """Engines that the operator replaces by itself."""
     workloads: tuple[WorkloadFacts, ...] = ()

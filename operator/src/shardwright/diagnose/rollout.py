@@ -66,6 +66,7 @@ def _progress(rollout: RolloutFacts) -> str:
     at = {
         "Starting": "the new replicas load the model, and the old ones serve until those answer",
         "Retiring": "the new replicas answer or wait for the GPUs of the old ones, which leave",
+        "Fetching": "a Job fetches the weights, and the old replicas serve meanwhile",
         "Canary": f"a part of the new replicas serves and is judged, {rollout.canary}",
     }.get(rollout.step, "older replicas still serve")
     new, old = rollout.to_revision, rollout.from_revision

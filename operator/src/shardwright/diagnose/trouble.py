@@ -25,7 +25,7 @@ NO_SCHEDULER: Final = "NoScheduler"
 """Our own reason of a pod that no scheduler has looked at; its message is the scheduler's name."""
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
-_EXIT = frozenset(
+EXITS: Final = frozenset(
     {"CrashLoopBackOff", "Error", "Completed", "StartError", "ContainerCannotRun", "DeadlineExceeded"}
 )
 
@@ -34,9 +34,24 @@ _GPU_MEMORY = re.compile(
     r"CUDA out of memory|HIP out of memory|OutOfMemoryError|No available memory for the cache blocks"
     r"|larger than the available KV cache memory",
 )
-_HUB = re.compile(r"GatedRepoError|RepositoryNotFoundError|401 Client Error|403 Client Error|is restricted")
+_HUB = re.compile(
+    r"GatedRepoError|RepositoryNotFoundError|40[13] Client Error|Client error '40[13]|is restricted"
+    r"|gated repo"
+)
 _RATE = re.compile(r"429 Client Error|Too Many Requests|rate.?limit", re.IGNORECASE)
 """Words of the hub's client when the hub answers 429."""
+_NOT_FOUND = re.compile(r"RevisionNotFoundError|is not a valid git identifier")
+_NO_ANSWER = re.compile(
+    r"\b5\d\d Server Error|Server error '5\d\d|We couldn't connect to 'http|LocalEntryNotFoundError"
+)
+"""Words of the hub's client and of transformers when the hub fails or cannot be reached."""
+_FETCHED: Final = "/cache/huggingface/shardwright/"
+"""Where a Job leaves weights (`render.storage.FETCHED_PATH`): who names it has them from there."""
+_ABSENT = re.compile(
+    r"Repo id must|Invalid repository ID|Incorrect path_or_model_id|Can't load the|offline mode is enabled"
+    r"|Cannot find any model weights|No such file or directory|outgoing traffic has been disabled"
+)
+"""Words of the hub's client, transformers and vLLM when a file is not there."""
 _STORE = re.compile(
     r"NoCredentialsError|Unable to locate credentials|DefaultCredentialsError|DefaultAzureCredential failed"
 )
@@ -55,9 +70,14 @@ _COUNTS = re.compile(r"\b\d+(/\d+)?\s*")
 SEVERITY: Final = (
     Reason.OUT_OF_MEMORY,
     Reason.HUB_UNAUTHORIZED,
+    Reason.MODEL_NOT_FOUND,
+    Reason.CACHE_FULL,
     Reason.HUB_RATE_LIMITED,
+    Reason.HUB_UNAVAILABLE,
+    Reason.WEIGHTS_MISSING,
     Reason.IMAGE_PULL,
     Reason.POD_CONFIG,
+    Reason.FETCH_FAILED,
     Reason.CRASH_LOOP,
     Reason.QUOTA_EXCEEDED,
     Reason.PODS_REFUSED,
@@ -76,6 +96,8 @@ WAITS_FOR_PERSON: Final = frozenset(
     {
         Reason.OUT_OF_MEMORY,
         Reason.HUB_UNAUTHORIZED,
+        Reason.MODEL_NOT_FOUND,
+        Reason.CACHE_FULL,
         Reason.IMAGE_PULL,
         Reason.POD_CONFIG,
         Reason.CRASH_LOOP,
@@ -266,7 +288,7 @@ def _beside(pod: PodTrouble) -> Trouble:
             f"T{name[1:]} was killed for exceeding its memory limit: raise resources.limits.memory in {where}"
         )
         return Trouble(reason=Reason.OUT_OF_MEMORY, message=sentence)
-    if pod.reason not in _EXIT:
+    if pod.reason not in EXITS:
         sentence = f"T{name[1:]} reports {_clip(pod.reason)}: look at its pod with kubectl describe pod"
         return Trouble(reason=Reason.POD_CONFIG, message=sentence)
     return Trouble(
@@ -337,6 +359,12 @@ def _of_exit(pod: PodTrouble) -> Trouble:
             "spec.model.source.uri.credentialsSecretRef names become environment variables, and must be "
             "those that the store's client reads, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3",
         )
+    if _FETCHED in pod.message and _ABSENT.search(pod.message):
+        return Trouble(
+            reason=Reason.WEIGHTS_MISSING,
+            message="The engine does not find its weights in the cache claim, where a Job had put them: "
+            "they are fetched again, and it starts by itself then; keep what empties the claim from it",
+        )
     if _RATE.search(pod.message):
         return Trouble(
             reason=Reason.HUB_RATE_LIMITED,
@@ -350,7 +378,19 @@ def _of_exit(pod: PodTrouble) -> Trouble:
             message="The hub refuses the model: check spec.model.id, accept the model's licence, and "
             "give a token with source.hub.tokenSecretRef",
         )
-    if pod.reason not in _EXIT:
+    if _NOT_FOUND.search(pod.message):
+        return Trouble(
+            reason=Reason.MODEL_NOT_FOUND,
+            message="The hub has no such revision of the model: correct spec.model.revision or spec.model.id",
+        )
+    if _NO_ANSWER.search(pod.message):
+        return Trouble(
+            reason=Reason.HUB_UNAVAILABLE,
+            message="The hub does not answer, or with an error of its own, and the download is tried again "
+            "by itself, ever less often up to every five minutes: if it lasts, look at the way out of the "
+            "cluster, or name a mirror in spec.model.source.hub.endpoint",
+        )
+    if pod.reason not in EXITS:
         return Trouble(
             reason=Reason.POD_CONFIG,
             message=f"A pod reports {_clip(pod.reason)}: look at it with kubectl describe pod",

@@ -15,7 +15,7 @@ from shardwright.catalog.types import EngineClass
 from shardwright.planner.legality import quantizes_at_load
 from shardwright.planner.types import Plan
 from shardwright.render.routing import engine_flags
-from shardwright.render.storage import CACHE_PATH, Storage, source_type
+from shardwright.render.storage import HUB_PATH, Storage, source_type
 
 COMMAND: Final = ("vllm", "serve")
 
@@ -104,14 +104,14 @@ def _edges(standard: tuple[float, ...], *targets: LatencyTarget | None) -> list[
 def _source_args(spec: LLMServiceSpec, plan: Plan, files: Storage) -> list[str]:
     source = source_type(spec)
     args = []
-    if source == "Hub":
+    if source == "Hub" and not files.fetched:
         if plan.model.revision:
             args.append(f"--revision={plan.model.revision}")
-        args.append(f"--download-dir={CACHE_PATH}/huggingface/hub")
+        args.append(f"--download-dir={HUB_PATH}/hub")
     if source == "URI":
         args.append("--load-format=runai_streamer")
-    if spec.model.tokenizer:
-        args.append(f"--tokenizer={spec.model.tokenizer}")
+    if files.tokenizer:
+        args.append(f"--tokenizer={files.tokenizer}")
     if spec.model.trust_remote_code:
         args.append("--trust-remote-code")
     if files.chat_template:

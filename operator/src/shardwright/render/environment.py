@@ -13,7 +13,7 @@ from shardwright.api.engine import EnvVar
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.render.request import JsonObject
 from shardwright.render.startup import StartupBudget
-from shardwright.render.storage import CACHE_PATH, Storage, source_type
+from shardwright.render.storage import CACHE_PATH, HUB_PATH, Storage, source_type
 
 RUN_AS_USER: Final = 2000
 RUN_AS_NAME: Final = "vllm"
@@ -63,7 +63,7 @@ def _ours(
 ) -> Mapping[str, JsonObject]:
     values = {
         # Downloads and compiled graphs survive a restart, and a pod's end when the cache is a claim.
-        "HF_HOME": f"{CACHE_PATH}/huggingface",
+        "HF_HOME": HUB_PATH,
         "VLLM_CACHE_ROOT": f"{CACHE_PATH}/vllm",
         # The engine gives up on its own workers after 600 s unless told the start-up probe's budget.
         "VLLM_ENGINE_READY_TIMEOUT_S": str(budget.engine_s),

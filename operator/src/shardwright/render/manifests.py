@@ -31,6 +31,7 @@ from shardwright.api.names import (
 from shardwright.render.children import metadata
 from shardwright.render.digest import template_digest
 from shardwright.render.failed_start import annotation
+from shardwright.render.fetch import ANNOTATION_FETCHED, fetch_data, fetch_job, fetches, is_offline
 from shardwright.render.gateway import gateway_objects
 from shardwright.render.request import JsonObject, RenderRequest
 from shardwright.render.revision import read_revision, revision_data
@@ -51,7 +52,7 @@ def render(request: RenderRequest) -> tuple[JsonObject, ...]:
     cannot be read.
     """
     data = _data(request)
-    return (*_shared(request), *_workload(request, data), *_routers(request, data))
+    return (*_shared(request), *_job(request, data), *_workload(request, data), *_routers(request, data))
 
 
 def workload(request: RenderRequest) -> tuple[JsonObject, ...]:
@@ -65,6 +66,13 @@ def _data(request: RenderRequest) -> JsonObject:
 
 def _workload(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]:
     return _controller_revision(request, data), _deployment(request, data)
+
+
+def _job(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]:
+    """Return the Job that fetches the weights, where it is to be made."""
+    if request.fetch is None or not data.get("fetch"):
+        return ()
+    return (fetch_job(request.service, data, request.fetch),)
 
 
 def _shared(request: RenderRequest) -> tuple[JsonObject, ...]:
@@ -97,12 +105,14 @@ def _new_data(request: RenderRequest) -> JsonObject:
     if plan is None:
         raise ValueError("RenderRequest needs a plan, or the stored data of the revision")
     budget = startup_budget(plan, source_type(service.spec))
+    fetched = fetches(service.spec, request.for_one_pod)
     template = pod_template(
         service,
         plan,
         revision_hash=request.revision_hash,
         preferred_nodes=request.preferred_nodes,
         pod_monitor=request.capabilities.pod_monitor,
+        fetched=fetched and is_offline(service.spec),
     )
     return revision_data(
         plan,
@@ -112,6 +122,7 @@ def _new_data(request: RenderRequest) -> JsonObject:
         progress_deadline_s=budget.progress_deadline_s,
         startup_s=budget.engine_s,
         pod_monitor=request.capabilities.pod_monitor,
+        fetch=fetch_data(service, plan) if fetched else None,
     )
 
 
@@ -123,8 +134,10 @@ def _controller_revision(request: RenderRequest, data: JsonObject) -> JsonObject
     service, revision = request.service, request.revision_hash
     name = workload_name(service.metadata.name, revision)
     head = metadata(service, name, revision_labels(service.metadata.name, revision))
-    if request.failed is not None:
-        head["annotations"] = annotation(request.failed)
+    notes = annotation(request.failed) if request.failed is not None else {}
+    notes |= {ANNOTATION_FETCHED: "true"} if request.fetched else {}
+    if notes:
+        head["annotations"] = notes
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",

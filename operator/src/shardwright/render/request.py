@@ -36,6 +36,16 @@ class RouterParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPlace:
+    """Where a Job that fetches weights may run."""
+
+    as_engines: bool = False
+    """On the plan's nodes only: the claim is for one node, or is bound where it is first used."""
+    node: str = ""
+    """The node that has the claim mounted, when it is for one node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What the cluster can do, as discovered, and what this installation has to offer."""
 
@@ -74,6 +84,12 @@ class RenderRequest:
     """The revision that alone gets traffic; empty: every replica that answers does."""
     failed: FailedStart | None = None
     """That this revision did not start."""
+    fetched: bool = False
+    """The record says that its weights are in the cache claim."""
+    fetch: FetchPlace | None = None
+    """Where the Job that fetches them is to run, when it is to be made."""
+    for_one_pod: frozenset[str] = frozenset()
+    """Claims that one pod alone can mount."""
     routed: bool = True
     """With routing.type Router: the Service selects the routers. Not before one answers, when the engines
     were served without."""

@@ -49,14 +49,15 @@ def revision_data(
     progress_deadline_s: int,
     startup_s: int,
     pod_monitor: bool,
+    fetch: JsonObject | None = None,
 ) -> JsonObject:
     """Return the `data` of a new revision.
 
     The plan itself is one JSON text: fractions and absent values then come back exactly as written, whatever
-    the API server and its clients do to numbers and nulls.
+    the API server and its clients do to numbers and nulls. `fetch` is what `render.fetch` keeps of its Job.
     """
     core, report = _written(plan, revision_hash)
-    return {
+    data = {
         "plan": core,
         "report": report,
         "template": template,
@@ -66,6 +67,7 @@ def revision_data(
         "startupSeconds": startup_s,
         "podMonitor": pod_monitor,
     }
+    return data | ({"fetch": fetch} if fetch else {})
 
 
 @lru_cache(maxsize=128)

@@ -38,6 +38,13 @@ class StartupBudget:
     load_bytes: int
     engine_s: int
     """From container start to the first answer."""
+    download_s: int = 0
+    """The share of it in which weights come from a hub."""
+
+    @property
+    def fetch_s(self) -> int:
+        """How long a Job may take that does nothing but download, the pull of its image included."""
+        return max(MINIMUM_S, self.download_s) + IMAGE_PULL_S
 
     @property
     def probe_failures(self) -> int:
@@ -59,7 +66,9 @@ def startup_budget(plan: Plan, source: str) -> StartupBudget:
     ranks = plan.parallelism.gpus
     load_bytes = known or int(plan.estimate.weights_gib_per_gpu * GIB * ranks)
     load_s = -(-load_bytes // LOAD_BYTES_S[source])
+    download_s = load_s if source == "Hub" else 0
     if source == "Hub":  # downloaded to the cache, then read back from it
         load_s += -(-load_bytes // LOAD_BYTES_S["PVC"])
     total = max(MINIMUM_S, ENGINE_INIT_S + PER_RANK_S * (ranks - 1) + load_s)
-    return StartupBudget(load_bytes=load_bytes, engine_s=-(-total // PROBE_PERIOD_S) * PROBE_PERIOD_S)
+    engine_s = -(-total // PROBE_PERIOD_S) * PROBE_PERIOD_S
+    return StartupBudget(load_bytes=load_bytes, engine_s=engine_s, download_s=download_s)

@@ -14,6 +14,11 @@ from shardwright.render.quantity import binary
 from shardwright.render.request import JsonObject
 
 CACHE_PATH: Final = "/cache"
+HUB_PATH: Final = f"{CACHE_PATH}/huggingface"
+FETCHED_PATH: Final = f"{HUB_PATH}/shardwright"
+"""Where the Job that fetches weights leaves a link for each repository and revision. An engine gets this path
+and not the repository's name: from 1.22 on, the hub's client calls a repository incomplete whose files are
+there but for those that no engine needs, when it may not ask the hub (huggingface/optimum-intel#1855)."""
 MODEL_PATH: Final = "/models"
 CHAT_TEMPLATE_PATH: Final = "/etc/shardwright/chat-template"
 STREAMER_SCHEMES: Final = ("s3", "gs", "az")
@@ -28,6 +33,10 @@ class Storage:
     """First argument of `vllm serve`: an id, a path or a URI."""
     offline: bool
     """Nothing is fetched from a hub."""
+    tokenizer: str | None
+    """Id or path of the tokenizer, when it is not the model's own."""
+    fetched: bool
+    """A Job has fetched model and tokenizer."""
     volumes: tuple[JsonObject, ...]
     mounts: tuple[JsonObject, ...]
     chat_template: str | None
@@ -39,8 +48,8 @@ def source_type(spec: LLMServiceSpec) -> str:
     return spec.model.source.type if spec.model.source else "Hub"
 
 
-def storage(spec: LLMServiceSpec, plan: Plan) -> Storage:
-    """Return the storage of a pod of `plan`."""
+def storage(spec: LLMServiceSpec, plan: Plan, *, fetched: bool = False) -> Storage:
+    """Return the storage of a pod of `plan`; `fetched`: all that it needs of a hub is in its cache."""
     volumes: list[JsonObject] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": binary(plan.shm_bytes)}},
         {"name": "tmp", "emptyDir": {}},
@@ -61,6 +70,10 @@ def storage(spec: LLMServiceSpec, plan: Plan) -> Storage:
         model = f"{MODEL_PATH}/{inside}" if inside else MODEL_PATH
     elif source is not None and source.uri is not None:
         model = source.uri.uri
+    tokenizer = spec.model.tokenizer
+    if fetched:
+        model = fetched_path(model, plan.model.revision)
+        tokenizer = fetched_path(tokenizer) if tokenizer else None
     template = None
     if spec.model.chat_template is not None:
         ref = spec.model.chat_template.config_map_ref
@@ -70,11 +83,18 @@ def storage(spec: LLMServiceSpec, plan: Plan) -> Storage:
         template = f"{CHAT_TEMPLATE_PATH}/{ref.key}"
     return Storage(
         model=model,
-        offline=source_type(spec) == "PVC" and spec.model.tokenizer is None,
+        offline=fetched or (source_type(spec) == "PVC" and spec.model.tokenizer is None),
+        tokenizer=tokenizer,
+        fetched=fetched,
         volumes=tuple(volumes),
         mounts=tuple(mounts),
         chat_template=template,
     )
+
+
+def fetched_path(repository: str, revision: str | None = None) -> str:
+    """Return the path at which a fetched repository is found."""
+    return f"{FETCHED_PATH}/{'--'.join([*repository.split('/'), *(revision or 'main').split('/')])}"
 
 
 def claims_of(pod_spec: object) -> Iterator[tuple[int, str]]:

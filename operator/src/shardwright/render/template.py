@@ -26,7 +26,7 @@ from shardwright.render.quantity import binary, cpu
 from shardwright.render.request import JsonObject
 from shardwright.render.scheduling import affinity, spread, tolerations
 from shardwright.render.startup import PROBE_PERIOD_S, StartupBudget, startup_budget
-from shardwright.render.storage import source_type, storage
+from shardwright.render.storage import Storage, source_type, storage
 
 IMAGES: Final = {"nvidia": "vllm/vllm-openai", "amd": "vllm/vllm-openai-rocm"}
 """vLLM's own images by GPU vendor."""
@@ -47,10 +47,12 @@ def pod_template(
     revision_hash: str,
     preferred_nodes: tuple[str, ...] = (),
     pod_monitor: bool = False,
+    fetched: bool = False,
 ) -> JsonObject:
     """Return the pod template of a new revision, the user's overlay applied.
 
     `pod_monitor` says that metrics are scraped through a PodMonitor; else the pod carries scrape annotations.
+    `fetched` says that a Job has put into the cache what the engine needs of a hub.
     """
     spec, name = service.spec, service.metadata.name
     budget = startup_budget(plan, source_type(spec))
@@ -64,23 +66,19 @@ def pod_template(
             "prometheus.io/port": str(ENGINE_PORT),
             "prometheus.io/path": "/metrics",
         }
+    files = storage(spec, plan, fetched=fetched)
     rendered: JsonObject = {
         "metadata": {
             "labels": revision_labels(name, revision_hash) | {LABEL_SERVING: "true"},
             "annotations": annotations,
         },
-        "spec": _pod_spec(service, plan, budget, revision_hash, preferred_nodes),
+        "spec": _pod_spec(service, plan, _engine(service, plan, budget, files), files)
+        | _placement(service, plan, revision_hash, preferred_nodes),
     }
     return overlay.apply(rendered, spec.pod_template or {})
 
 
-def _pod_spec(
-    service: LLMService,
-    plan: Plan,
-    budget: StartupBudget,
-    revision_hash: str,
-    preferred_nodes: tuple[str, ...],
-) -> JsonObject:
+def _pod_spec(service: LLMService, plan: Plan, engine: JsonObject, files: Storage) -> JsonObject:
     spec, name = service.spec, service.metadata.name
     resolved = resolve(spec)
     pod: JsonObject = {
@@ -90,15 +88,21 @@ def _pod_spec(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": PRESTOP_S + resolved.drain_seconds + TEARDOWN_S,
         "securityContext": _pod_security(plan.product.vendor),
-        "affinity": affinity(plan, preferred_nodes),
-        "topologySpreadConstraints": spread(
-            name, revision_hash, survive_node_loss=resolved.survive_node_loss
-        ),
-        "tolerations": tolerations(spec, plan),
-        "containers": [_engine(service, plan, budget)],
-        "volumes": list(storage(spec, plan).volumes),
+        "containers": [engine],
+        "volumes": list(files.volumes),
     }
     return pod | _optional(spec)
+
+
+def _placement(
+    service: LLMService, plan: Plan, revision_hash: str, preferred_nodes: tuple[str, ...]
+) -> JsonObject:
+    alone = resolve(service.spec).survive_node_loss
+    return {
+        "affinity": affinity(plan, preferred_nodes),
+        "topologySpreadConstraints": spread(service.metadata.name, revision_hash, survive_node_loss=alone),
+        "tolerations": tolerations(service.spec, plan),
+    }
 
 
 def _optional(spec: LLMServiceSpec) -> JsonObject:
@@ -113,10 +117,9 @@ def _optional(spec: LLMServiceSpec) -> JsonObject:
     return {key: value for key, value in found.items() if value}
 
 
-def _engine(service: LLMService, plan: Plan, budget: StartupBudget) -> JsonObject:
+def _engine(service: LLMService, plan: Plan, budget: StartupBudget, files: Storage) -> JsonObject:
     spec = service.spec
     version = (spec.engine and spec.engine.version) or DEFAULT_ENGINE_VERSION
-    files = storage(spec, plan)
     vendor = plan.product.vendor
     container: JsonObject = {
         "name": ENGINE_CONTAINER,

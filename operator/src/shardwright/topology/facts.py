@@ -10,7 +10,15 @@ from datetime import datetime
 from sys import intern
 from typing import cast
 
-from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE, LABEL_SERVING, workload_name
+from shardwright.api.names import (
+    LABEL_REVISION,
+    LABEL_ROLE,
+    LABEL_SERVICE,
+    LABEL_SERVING,
+    ROLE_FETCH,
+    fetch_name,
+    workload_name,
+)
 from shardwright.topology.quantities import MOST, QuantityError, milli, shown, whole
 from shardwright.topology.types import NodeFacts, PodFacts, Resources, Taint
 
@@ -214,6 +222,18 @@ def _seconds(time: object) -> float:
         return 0.0
 
 
+def _job_of(metadata: Mapping[str, object], labels: Mapping[str, object]) -> str:
+    """Name the Job whose pod this is, when it fetches weights for an LLMService; as with `_service_of`."""
+    if labels.get(LABEL_ROLE) != ROLE_FETCH:
+        return ""
+    ours = fetch_name(_text(labels.get(LABEL_SERVICE)), "")
+    for owner in map(_map, _list(metadata.get("ownerReferences"))):
+        if owner.get("controller") and owner.get("kind") == "Job":
+            name = _text(owner.get("name"))
+            return name if name.startswith(ours) else ""
+    return ""
+
+
 def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     """Read a v1 Pod. A pod that has ended asks for nothing.
 
@@ -238,4 +258,5 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
         serving=labels.get(LABEL_SERVING) == "true",
         address=_text(status.get("podIP")) if owner else "",
         ends_s=_seconds(metadata.get("deletionTimestamp")) if owner else 0.0,
+        fetches=_job_of(metadata, labels),
     )

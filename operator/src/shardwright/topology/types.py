@@ -78,6 +78,8 @@ class PodFacts(NamedTuple):
     """IP of one of our pods, once it has one; of others it is not kept."""
     ends_s: float = 0.0
     """When one of our pods that leaves is ended by force, in seconds since the epoch; zero while it stays."""
+    fetches: str = ""
+    """The Job's name when the pod fetches weights for one of our services, else empty."""
 
 
 class Exclusion(StrEnum):

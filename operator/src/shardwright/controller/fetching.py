@@ -1,0 +1,137 @@
+"""Where the weights of a service's target stand, and what its engines wait for. No I/O.
+
+Decides from the record, the Jobs and the pods alone whether the Job that fetches weights is to be made, runs,
+has ended, or has done its work, and where it may run. A Job that failed stays until Kubernetes removes it
+(`render.fetch.AGAIN_S`) and is made anew then: that is the back-off, and no clock of ours. Never decides what
+a rollout does meanwhile, and never marks a revision: a hub that does not answer is no fault of it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from shardwright.api.reasons import Reason
+from shardwright.cluster.facts import COMPLETE, ChildFacts
+from shardwright.controller.one_node import claims_of_revision
+from shardwright.diagnose.facts import FetchFacts
+from shardwright.diagnose.trouble import trouble_of
+from shardwright.render.fetch import Fetch, fetch_data, fetches, read_fetch
+from shardwright.render.request import FetchPlace
+
+if TYPE_CHECKING:
+    from shardwright.controller.work import Situation, Work
+
+
+class FetchStep(StrEnum):
+    """What there is of a Job."""
+
+    WANTED = "Wanted"
+    """It is to be made."""
+    RUNNING = "Running"
+    FAILED = "Failed"
+    """It has ended, and another is made when it is gone."""
+    DONE = "Done"
+    """The weights are in the claim, and that is to be on record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """What the engines of the target wait for, or, when it is done, waited for."""
+
+    fetch: Fetch
+    step: FetchStep
+    place: FetchPlace
+
+    @property
+    def waits(self) -> bool:
+        """Whether no further engine may be made yet."""
+        return self.step is not FetchStep.DONE
+
+
+def fetching(now: "Situation") -> Fetching | None:
+    """Return where the weights stand; None when engines need wait for nothing."""
+    record = now.record_of(now.target) or now.proposal.record
+    fetch = record.fetch if record is not None else _new(now)
+    if fetch is None:
+        return None
+    if record is not None and record.fetched and not _missing(now):
+        return None
+    return Fetching(fetch=fetch, step=_step(now.jobs.get(fetch.job)), place=_place(now, fetch.claim))
+
+
+def is_fetched(now: "Situation", found: Fetching | None) -> bool:
+    """Whether the record of the target is to say that its weights are in the claim."""
+    if found is not None:
+        return found.step is FetchStep.DONE
+    record = now.record_of(now.target) or now.proposal.record
+    return record is not None and record.fetched
+
+
+def may_begin(now: "Situation") -> bool:
+    """Whether it is time for the Job: engines are wanted, and have a place or will be given one."""
+    return now.desired > 0 and bool(now.allocation.granted or now.deployments)
+
+
+def left_over(now: "Situation", found: Fetching | None) -> list[ChildFacts]:
+    """Return Jobs under way that fetch what the target does not need."""
+    wanted = found.fetch.job if found is not None else ""
+    return [job for name, job in now.jobs.items() if name != wanted and not job.ended]
+
+
+def fetch_facts(now: "Situation", work: "Work", pods: Mapping[tuple[str, str], str]) -> FetchFacts | None:
+    """Return what is told of it; None when nothing is waited for."""
+    found = work.fetching
+    if found is None or not found.waits or not work.fetches:
+        return None
+    namespace, job = now.entry.key.namespace, now.jobs.get(found.fetch.job)
+    pod = pods.get((namespace, found.fetch.job))
+    return FetchFacts(
+        job=found.fetch.job,
+        claim=found.fetch.claim,
+        minutes=-(-found.fetch.seconds // 60),
+        since=job.since if job is not None else "",
+        ended=job.ended if job is not None else "",
+        trouble=now.troubles.get((namespace, pod)) if pod else None,
+    )
+
+
+def jobs_of(children: Iterable[ChildFacts], uid: str) -> dict[str, ChildFacts]:
+    """Return a service's Jobs by name."""
+    return {c.name: c for c in children if c.kind == "Job" and c.belongs_to(uid) and not c.deleting}
+
+
+def _new(now: "Situation") -> Fetch | None:
+    """Return the Job of a revision that is not on record yet."""
+    core = now.proposal.core
+    if core is None or not fetches(now.service.spec, now.proposal.for_one_pod):
+        return None
+    return read_fetch({"fetch": fetch_data(now.service, core)})
+
+
+def _step(job: ChildFacts | None) -> FetchStep:
+    if job is None:
+        return FetchStep.WANTED
+    if not job.ended:
+        return FetchStep.RUNNING
+    return FetchStep.DONE if job.ended == COMPLETE else FetchStep.FAILED
+
+
+def _missing(now: "Situation") -> bool:
+    """Whether an engine of the target does not find its weights: somebody emptied the claim."""
+    for pod in now.pods_of(now.target):
+        trouble = now.troubles.get((pod.namespace, pod.name))
+        if trouble is not None and trouble_of(trouble).reason is Reason.WEIGHTS_MISSING:
+            return True
+    return False
+
+
+def _place(now: "Situation", claim: str) -> FetchPlace:
+    alone = claim in now.proposal.for_one_node
+    mounting = {pod.revision for pod in now.pods.values() if pod.node} if alone else set()
+    mounting = {revision for revision in mounting if claim in claims_of_revision(now, revision)}
+    nodes = sorted({pod.node for pod in now.pods.values() if pod.node and pod.revision in mounting})
+    return FetchPlace(
+        as_engines=alone or claim in now.proposal.unbound,
+        node=nodes[0] if nodes else "",
+    )
