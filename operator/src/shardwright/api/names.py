@@ -31,6 +31,7 @@ ROUTER_METRICS_PORT = 29000
 """The router's own default."""
 ENDPOINTS_CONTAINER = "endpoints"
 ENDPOINTS_PORT = 8001
+ACTIVATOR_PORT = 8002
 """Probes of `shardwright endpoints`, beside the router."""
 CLIENT_PORT = 80
 """The client's endpoint: the port that HTTP clients use when a URL has none."""

@@ -27,6 +27,7 @@ class FleetSignals:
     """Ready pods whose figures are in the sums. Fewer than are ready: the sums are a lower bound."""
     arrived: Reading = ABSENT
     """Requests: those that ended and the change of those in flight, or the router's own count."""
+    running: Reading = ABSENT
     waiting: Reading = ABSENT
     kv_share: Reading = ABSENT
     """Mean share of the KV cache in use on ready pods."""
@@ -67,6 +68,10 @@ class ScalingPlan:
     max_gpus: int = 1 << 30
     cold_start_s: float = 120.0
     """The start-up budget: for how long a starting pod is supply to wait for."""
+    idle_s: float | None = None
+    """For how long the last replica must have had no request before none runs; None: it always runs."""
+    wakeable: bool = True
+    """Requests that come while none runs are held, and would be heard of."""
 
     def __post_init__(self) -> None:
         """Refuse what no size satisfies. Raises ValueError naming the field."""

@@ -227,7 +227,8 @@ def _of_size(told: ScalingStatus) -> _Verdict | None:
             reason=Reason(term.value),
             message=f"{INFEASIBLE_SENTENCES[term].rstrip('.')}. The size stays at {told.desired_replicas}",
         )
-    unknown = [UnknownSignal(name) for name in told.unknown or ()]
+    # That the service does not go to zero says nothing of its targets.
+    unknown = [UnknownSignal(name) for name in told.unknown or () if name != UnknownSignal.ROUTERS_SILENT]
     if UnknownSignal.SIGNALS_UNKNOWN in unknown:
         message = UNKNOWN_SENTENCES[UnknownSignal.SIGNALS_UNKNOWN].rstrip(".")
         return _Verdict(status="Unknown", reason=Reason.SIGNALS_UNKNOWN, message=message)
@@ -316,6 +317,12 @@ def _elsewhere(place: PlacementFacts) -> str:
 
 def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Verdict:
     ready = sum(load.ready for load in facts.workloads)
+    if facts.asleep:
+        if facts.router is None or not (facts.router.in_front and facts.router.ready):
+            message = "No replica runs, and no router answers that would hold requests for one"
+            return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
+        message = "Idle, and scaled to zero: the endpoint answers, and the next request starts a replica"
+        return _Verdict(status="True", reason=Reason.SCALED_TO_ZERO, message=f"{message} and waits for it")
     if facts.needed_replicas == facts.desired_replicas == ready == 0:
         message = "Scaled to zero: raise the replicas to serve again"
         return _Verdict(status="False", reason=Reason.SCALED_TO_ZERO, message=message)
@@ -356,8 +363,8 @@ def _ready(
     waiting = facts.waiting
     if facts.failed is not None or (waiting is not None and waiting.manual):
         return _Verdict(status="False", reason=planned.reason, message=planned.message)
-    if available.reason is Reason.SCALED_TO_ZERO:
-        return _Verdict(status="False", reason=available.reason, message=available.message)
+    if placed.holds if facts.asleep else available.reason is Reason.SCALED_TO_ZERO:
+        return available
     if available.holds and (rollout := under_way(facts.rollout)) is not None:
         return _Verdict(status="False", reason=rollout[0], message=rollout[1])
     for earlier in (placed, available):

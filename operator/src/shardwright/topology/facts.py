@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from sys import intern
 from typing import cast
 
-from shardwright.api.names import LABEL_REVISION, LABEL_SERVICE, LABEL_SERVING, workload_name
+from shardwright.api.names import (
+    LABEL_REVISION,
+    LABEL_ROLE,
+    LABEL_SERVICE,
+    LABEL_SERVING,
+    ROLE_ROUTER,
+    router_name,
+    workload_name,
+)
 from shardwright.topology.quantities import MOST, QuantityError, milli, shown, whole
 from shardwright.topology.types import NodeFacts, PodFacts, Resources, Taint
 
@@ -197,10 +205,26 @@ def _service_of(metadata: Mapping[str, object], labels: Mapping[str, object]) ->
     if not service:
         return ""
     name = f"{workload_name(service, _text(labels.get(LABEL_REVISION)))}-{_text(labels.get(_TEMPLATE_HASH))}"
-    for owner in map(_map, _list(metadata.get("ownerReferences"))):
-        if owner.get("controller") and owner.get("kind") == "ReplicaSet" and owner.get("name") == name:
-            return service
-    return ""
+    return service if _controlled_by(metadata, name) else ""
+
+
+def _routed_service(metadata: Mapping[str, object], labels: Mapping[str, object]) -> str:
+    """Name the LLMService whose router this pod is, likewise."""
+    if labels.get(LABEL_ROLE) != ROLE_ROUTER:
+        return ""
+    service = _text(labels.get(LABEL_SERVICE))
+    return (
+        service
+        if _controlled_by(metadata, f"{router_name(service)}-{_text(labels.get(_TEMPLATE_HASH))}")
+        else ""
+    )
+
+
+def _controlled_by(metadata: Mapping[str, object], replica_set: str) -> bool:
+    return any(
+        owner.get("controller") and owner.get("kind") == "ReplicaSet" and owner.get("name") == replica_set
+        for owner in map(_map, _list(metadata.get("ownerReferences")))
+    )
 
 
 def pod_facts(raw: Mapping[str, object]) -> PodFacts:
@@ -213,6 +237,7 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     labels = _map(metadata.get("labels"))
     trouble, restarts = _trouble(status)
     owner = intern(_service_of(metadata, labels))
+    router_of = intern(_routed_service(metadata, labels))
     return PodFacts(
         namespace=intern(_text(metadata.get("namespace")) or "default"),
         name=_text(metadata.get("name")),
@@ -225,5 +250,6 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
         trouble=intern(trouble),
         restarts=restarts,
         serving=labels.get(LABEL_SERVING) == "true",
-        address=_text(status.get("podIP")) if owner else "",
+        address=_text(status.get("podIP")) if owner or router_of else "",
+        router_of=router_of,
     )
