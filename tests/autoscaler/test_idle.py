@@ -92,7 +92,7 @@ def test_zero_only_from_one_and_only_after_the_whole_window_was_seen_idle(histor
         assert len(seen) == window + 1
         for one in seen:
             assert (one.ready, one.reporting) == (1, 1)
-            assert not (one.starting or one.draining or one.unschedulable)
+            assert {one.starting, one.draining, one.unschedulable} == {0}
             assert one.arrived == one.running == one.waiting == one.finished == ZERO
 
 
