@@ -49,7 +49,7 @@ class Own:
     url = "http://127.0.0.1:8002"
 
     def __init__(self, router):
-        self.router, self.said = router, []
+        self.router, self.said, self.draining = router, [], False
 
     def hold(self):
         self.said.append("hold")
@@ -196,3 +196,18 @@ async def test_an_outage_of_the_api_server_at_zero_changes_nothing():
         await found.mend()
     assert router.said == [("add", Own.url)]
     assert found.filled
+
+
+async def test_a_router_that_is_on_its_way_out_is_not_waited_for():
+    router = FakeRouter()
+    router.urls = {Own.url}
+    own = Own(router)
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1"])], "1"), activator=own)
+    await found.list_once()
+    router.up = False
+    await found.mend()
+    assert own.said == [], "it may only be slow"
+    own.draining = True
+    router.urls = set()
+    await found.mend()
+    assert own.said == [[A]]

@@ -149,7 +149,9 @@ def test_requests_are_held_where_there_may_be_no_engine_and_nowhere_else():
 
 def test_what_may_be_held_is_what_the_spec_says():
     routing = {"routing": {"type": "Router", "maxQueuedRequests": 0, "maxQueueSeconds": 30}}
-    told, _ = held(SLEEPY | routing | {"model": {"id": "meta-llama/Llama-3.1-8B-Instruct", "servedName": "mine"}})
+    told, _ = held(
+        SLEEPY | routing | {"model": {"id": "meta-llama/Llama-3.1-8B-Instruct", "servedName": "mine"}}
+    )
     assert (told["hold-requests"], told["hold-seconds"], told["model"]) == ("0", "30", "mine")
 
 

@@ -79,6 +79,8 @@ class Activator:
     _refused: dict[bytes, float] = field(default_factory=dict)
     """Until when a request that was refused is known."""
     _mark: str = field(default_factory=lambda: secrets.token_hex(16))
+    draining: bool = False
+    """The pod is to go: its router answers what it has, and takes nothing new."""
     _session: aiohttp.ClientSession | None = None
 
     @property
@@ -100,6 +102,7 @@ class Activator:
 
     def drain(self) -> None:
         """Hold for a while more, and refuse the rest then: the pod is to go."""
+        self.draining = True
         asyncio.get_running_loop().call_later(self.limits.drain_s, self._end)
 
     def _end(self) -> None:

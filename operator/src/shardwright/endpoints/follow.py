@@ -100,11 +100,12 @@ class Follower:
 
     async def mend(self) -> None:
         """Look at the router once, and mend what differs: first who leaves, for whom nobody is waited."""
-        listed = await self.router.workers()
+        listed, wanted = await self.router.workers(), self.slices.wanted()
         if listed is None:
             self.filled = False
+            if wanted and self.activator is not None and self.activator.draining:
+                self.activator.release(wanted)  # to an engine directly: the router cannot be told of it
             return
-        wanted = self.slices.wanted()
         if wanted is None:
             self.filled = is_filled(None, listed, before=self.filled)
             return
