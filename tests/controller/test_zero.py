@@ -50,7 +50,9 @@ class Sleepy(World):
     def begin(self):
         super().begin()
         scaler = self.fake.parts.scaler
-        scaler.waker = Waker(self.fake.parts.store, self.ask, clock, scaler.sizes.asleep, scaler.wake)
+        scaler.waker = Waker(
+            self.fake.parts.store, self.ask, clock, scaler.sizes.asleep, scaler.wake, scaler.idle
+        )
         self.tasks.append(asyncio.create_task(scaler.waker.run()))
 
     @property

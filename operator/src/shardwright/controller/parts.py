@@ -121,7 +121,7 @@ class Parts:
                     least_s=options.engine_metrics.stall_s,
                 )
             parts.activators = Activators()
-            scaler.waker = Waker(store, parts.activators.ask, clock, sizes.asleep, scaler.wake)
+            scaler.waker = Waker(store, parts.activators.ask, clock, sizes.asleep, scaler.wake, scaler.idle)
             source = _source(options.engine_metrics, queue)
             scaler.source = LastReading(source, clock)
             scaler.interval_s = options.engine_metrics.scaling_interval_s

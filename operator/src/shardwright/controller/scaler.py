@@ -108,7 +108,7 @@ class Scaler:
         readings = await self.source.fresh(list(targets.values()))
         if self.watchdog is not None:
             await self.watchdog.look(readings)
-        holding = await self._holding(looks)
+        holding = self.waker.holding if self.waker is not None else frozenset()
         until = self.clock() + SLICE_S
         for each in looks:
             if not self._holds(each):
@@ -120,15 +120,10 @@ class Scaler:
                 await asyncio.sleep(0)
                 until = self.clock() + SLICE_S
 
-    async def _holding(self, looks: list[_Look]) -> frozenset[ServiceKey]:
-        """Return those of the services that are idle whose routers would hold requests."""
-        memories = self.sizes.memories
-        idle = [
-            look.entry.key
-            for look in looks
-            if (memory := memories.get(look.entry.key)) is not None and memory.state.idle_since_s is not None
-        ]
-        return await self.waker.holding(idle) if self.waker is not None and idle else frozenset()
+    def idle(self) -> list[ServiceKey]:
+        """Return the services whose last replica had nothing to do at their last look."""
+        memories = self.sizes.memories.items()
+        return [key for key, memory in memories if memory.desired and memory.state.idle_since_s is not None]
 
     def wake(self, key: ServiceKey) -> None:
         """Give a service that has no replica one, or what its bounds ask for."""

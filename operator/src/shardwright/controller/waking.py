@@ -7,7 +7,7 @@ without its word no service is scaled to zero. Never makes anything smaller, and
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,9 @@ _LOG = logging.getLogger(__name__)
 
 ASK_S: Final = 1.5
 """Between two rounds. A start takes minutes: sooner would be of no use to who waits."""
+HOLD_S: Final = 5.0
+"""Between two rounds to the routers of services that are idle."""
+AT_ONCE: Final = 64
 SHARE: Final = 0.2
 """Part of the time that rounds may take, where there are so many services that one takes long."""
 
@@ -43,28 +46,41 @@ def calls(before: Mapping[str, int], seen: Mapping[str, Held | None]) -> bool:
 
 @dataclass(slots=True)
 class Waker:
-    """See the module. `asleep` gives the services without replicas that a request wakes, `wake` wakes one."""
+    """See the module.
+
+    `asleep` gives the services without replicas that a request wakes, `wake` wakes one; `idle` gives those
+    whose last replica has nothing to do.
+    """
 
     store: Store
     ask: Callable[[str], Awaitable[Held | None]]
     clock: Callable[[], float]
     asleep: Callable[[], Collection[ServiceKey]] = tuple
     wake: Callable[[ServiceKey], None] = lambda _key: None
+    idle: Callable[[], Collection[ServiceKey]] = tuple
+    holding: frozenset[ServiceKey] = frozenset()
+    """Of the idle services those of which all routers that get requests said lately that they would hold
+    them."""
     _arrived: dict[ServiceKey, dict[str, int]] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Ask now and then, until cancelled."""
+        """Ask now and then, until cancelled. Routers that are silent must not delay a wake."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._again(self.look, ASK_S))
+            tasks.create_task(self._again(self.see, HOLD_S))
+
+    async def _again(self, ask: Callable[[], Awaitable[None]], every_s: float) -> None:
         while True:
             began = self.clock()
             try:
-                await self.look()
-            except Exception:  # noqa: BLE001 -- the next look may succeed
-                _LOG.exception("asking for held requests failed")
+                await ask()
+            except Exception:  # noqa: BLE001 -- the next round may succeed
+                _LOG.exception("asking the routers failed")
             took = self.clock() - began
-            await asyncio.sleep(max(ASK_S, took * (1 / SHARE - 1)))
+            await asyncio.sleep(max(every_s, took * (1 / SHARE - 1)))
 
     async def look(self) -> None:
-        """Ask once."""
+        """Ask the routers of services that are asleep, once."""
         asleep = frozenset(self.asleep())
         self._arrived = {key: known for key, known in self._arrived.items() if key in asleep}
         found = await self._asked(asleep)
@@ -78,11 +94,11 @@ class Waker:
             seen = {pod: held.arrived for pod, held in found[key].items() if held is not None}
             self._arrived[key] = {pod: n for pod, n in before.items() if pod in found[key]} | seen
 
-    async def holding(self, keys: Iterable[ServiceKey]) -> frozenset[ServiceKey]:
-        """Return the services of which every router that gets requests says that it would hold them."""
-        routed = [key for key in keys if self._is_routed(key)]
+    async def see(self) -> None:
+        """Ask the routers of services that are idle, once."""
+        routed = [key for key in self.idle() if self._is_routed(key)]
         found = await self._asked(routed, ready=True)
-        return frozenset(key for key in routed if found[key] and None not in found[key].values())
+        self.holding = frozenset(key for key in routed if found[key] and None not in found[key].values())
 
     def _is_routed(self, key: ServiceKey) -> bool:
         entry = self.store.services.get(key)
@@ -91,14 +107,20 @@ class Waker:
     async def _asked(
         self, keys: Collection[ServiceKey], *, ready: bool = False
     ) -> dict[ServiceKey, dict[str, Held | None]]:
-        """Ask the routers of services, all at once; `ready`: those alone, for others get no requests."""
+        """Ask the routers of services; `ready`: those alone, for others get no requests."""
         pods = [
             (key, pod)
             for key in keys
             for pod in self.store.routers_of(key).values()
             if pod.address and (not ready or (pod.ready and not pod.terminating))
         ]
-        answers = await asyncio.gather(*(self.ask(pod.address) for _, pod in pods))
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def asked(address: str) -> Held | None:
+            async with slots:
+                return await self.ask(address)
+
+        answers = await asyncio.gather(*(asked(pod.address) for _, pod in pods))
         found: dict[ServiceKey, dict[str, Held | None]] = {key: {} for key in keys}
         for (key, pod), answer in zip(pods, answers, strict=True):
             found[key][pod.name] = answer

@@ -38,6 +38,8 @@ PASSED: Final = "x-shardwright-passed"
 """Marks what was held and given back to the router: should that send it here again, it does not go round."""
 _PROBES: Final = ("/render", "/tokenize", "/detokenize")
 """What `kv_aware` asks of a worker for its own sake."""
+_FULL: Final = "No engine serves now, and as many requests as may are waiting for one"
+_LARGE: Final = "No engine serves now, and the request is too large to be held until one does"
 _OURS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """What the client would add where the request has none."""
 _HOP: Final = frozenset(
@@ -152,14 +154,14 @@ class Activator:
         size = BODY_BYTES if request.content_length is None else request.content_length
         if size > BODY_BYTES or self._bytes + size > BODIES_BYTES:
             self.arrived += 1
-            return _refusal("No engine serves now, and the request is too large to be held until one does")
+            return _refusal(_LARGE if size > BODY_BYTES else _FULL)
         self._bytes += size
         try:
             body = await request.read()
             return await self._judge(request, body)
         except web.HTTPRequestEntityTooLarge:
             self.arrived += 1
-            return _refusal("No engine serves now, and the request is too large to be held until one does")
+            return _refusal(_LARGE)
         finally:
             self._bytes -= size
 
@@ -174,7 +176,7 @@ class Activator:
         if not self._engines:
             if len(self._held) >= self.limits.requests:
                 self._remember(same, now)
-                return _refusal("No engine serves now, and as many requests as may are waiting for one")
+                return _refusal(_FULL)
             if not await self._wait():
                 self._remember(same, asyncio.get_running_loop().time())
                 return _refusal("No engine came to serve in time")

@@ -11,7 +11,6 @@ import msgspec
 from shardwright.api.names import ENDPOINTS_PORT, url_host
 
 TIMEOUT_S: Final = 2.0
-AT_ONCE: Final = 64
 _MOST_BYTES: Final = 1024
 
 
@@ -29,7 +28,7 @@ class _Answer(msgspec.Struct):
 
 
 class Activators:
-    """Asks activators by the IP of their pod, so many at once."""
+    """Asks activators by the IP of their pod. How many at once is the caller's choice."""
 
     def __init__(self, port: int = ENDPOINTS_PORT) -> None:
         self._port = port
@@ -39,9 +38,9 @@ class Activators:
         """Ask one; None: not known. Raises nothing that a server can bring about."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=AT_ONCE),
+                connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
                 trust_env=False,
             )
         url = f"http://{url_host(address)}:{self._port}/held"
@@ -49,7 +48,12 @@ class Activators:
             async with self._session.get(url, allow_redirects=False) as answer:
                 if answer.status != 200:
                     return None
-                return read(await answer.content.read(_MOST_BYTES))
+                body = b""
+                async for piece in answer.content.iter_any():
+                    body += piece
+                    if len(body) > _MOST_BYTES:
+                        return None
+                return read(body)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return None
 
