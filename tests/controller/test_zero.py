@@ -153,6 +153,7 @@ async def test_routers_that_do_not_answer_keep_the_last_replica_and_that_is_told
         assert world.told("Ready") == ("True", "Serving")
         world.silent = set()
         assert await world.sizes(60) == [1, 0]
+        assert "unknown" not in world.scaling
 
 
 async def test_a_router_that_is_silent_at_zero_neither_wakes_nor_is_forgotten():
@@ -288,6 +289,18 @@ async def test_a_spec_that_lets_it_sleep_no_longer_runs_it_at_once(change):
 async def test_a_paused_rollout_keeps_it():
     async with sleepy(rollout={"paused": True}) as world:
         assert await world.sizes(900) == [1]
+
+
+async def test_a_rollout_under_way_keeps_it():
+    async with sleepy() as world:
+        world.tasks[1].cancel()  # no further pod comes
+        world.fake.put("chat", at=1, **SLEEPY, engine={"args": ["--seed=7"]})
+        await asyncio.sleep(LONG_S)
+        assert len(world.fake.deployments()) == 3
+        assert world.told("Available") == ("True", "Serving")
+        assert 0 not in await world.sizes(120)
+        counts = [n for name, n in world.fake.deployments().items() if name != "chat-router"]
+        assert counts == [1, 1]
 
 
 async def test_the_clock_wakes_it_and_lets_it_sleep():

@@ -284,6 +284,8 @@ class Scaler:
         if size != memory.desired:
             told = self._resize(memory, told, decision, size)
             circumstances = circumstances._replace(limit=memory.standing.now.limit)
+            if not size:  # nothing runs that could be unknown or too slow
+                circumstances = journal.Circumstances()
         elif memory.told is not None:
             if not journal.is_news(memory.told, memory.standing, now):
                 return

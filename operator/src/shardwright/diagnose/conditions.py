@@ -23,7 +23,7 @@ from shardwright.api.scaling_reasons import (
     UnknownSignal,
 )
 from shardwright.api.status import CalibrationStatus, Condition, ScalingStatus
-from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
+from shardwright.diagnose.facts import PlacementFacts, RouterFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
 from shardwright.diagnose.routers import unavailable
 from shardwright.diagnose.trouble import HARMLESS, WAITS_FOR_PERSON, gone, pods_refused, unschedulable, worst
@@ -318,8 +318,9 @@ def _elsewhere(place: PlacementFacts) -> str:
 def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Verdict:
     ready = sum(load.ready for load in facts.workloads)
     if facts.asleep:
-        if facts.router is None or not (facts.router.in_front and facts.router.ready):
-            message = "No replica runs, and no router answers that would hold requests for one"
+        router = facts.router or RouterFacts(desired=0, ready=0, in_front=False)
+        if not (router.in_front and router.ready):
+            message = unavailable(facts, router)
             return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
         message = "Idle, and scaled to zero: the endpoint answers, and the next request starts a replica"
         return _Verdict(status="True", reason=Reason.SCALED_TO_ZERO, message=f"{message} and waits for it")
