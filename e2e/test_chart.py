@@ -112,9 +112,12 @@ def granted(manifest: Manifest) -> set[tuple[str, str, str]]:
     }
 
 
-def table(*groups: str, without: str = "", marks: bool = False) -> set[tuple[str, str, str]]:
-    """Give the rights of groups as they are by default, that is without those to mark nodes."""
-    withheld = {without} if marks else {without, "markNodes"}
+OFF_BY_DEFAULT = {"markNodes", "gateways"}
+
+
+def table(*groups: str, without: str = "", given: str = "") -> set[tuple[str, str, str]]:
+    """Give the rights of groups as they are by default, but for one withheld or given."""
+    withheld = OFF_BY_DEFAULT - {given} | {without}
     return {
         triple
         for group in groups
@@ -217,14 +220,22 @@ def test_rights_that_can_be_withheld(value: str) -> None:
     assert granted(role) == table("namespaced", "pool", "cluster", without=value)
 
 
-def test_nodes_are_written_only_where_that_is_asked_for() -> None:
-    right, option = ("", "nodes", "patch"), "--mark-nodes"
-    for values, marks in (((), False), (("rbac.markNodes=true",), True)):
+@pytest.mark.parametrize(
+    ("value", "option", "right"),
+    [
+        ("markNodes", "--mark-nodes", ("", "nodes", "patch")),
+        ("gateways", "--gateways", ("gateway.networking.k8s.io", "httproutes", "create")),
+    ],
+)
+def test_some_rights_are_given_only_where_that_is_asked_for(
+    value: str, option: str, right: tuple[str, str, str]
+) -> None:
+    for values, given in (((), ""), ((f"rbac.{value}=true",), value)):
         manifests = render(*values)
-        assert granted(only(manifests, "ClusterRole")) == table("namespaced", "pool", "cluster", marks=marks)
-        assert (right in granted(only(manifests, "ClusterRole"))) is marks
+        assert granted(only(manifests, "ClusterRole")) == table("namespaced", "pool", "cluster", given=given)
+        assert (right in granted(only(manifests, "ClusterRole"))) is bool(given)
         (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
-        assert (option in container["args"]) is marks
+        assert (option in container["args"]) is bool(given)
 
 
 def test_pods_are_deleted_only_in_the_namespaces_that_are_served() -> None:

@@ -195,6 +195,7 @@ def test_the_life_of_an_engine(start: Start, kind: str) -> None:
     engine.process.signal(signal.SIGTERM)
     wait_until(lambda: engine.complete()[0] in {500, 503}, "no new requests")
     assert engine.health() == 200, "while it drains"
+    assert sum(engine.metric(name) for name in in_flight) > 0, "and says what it still has"
     if kind == SIMULATED:
         engine.fail("Recovery")
     assert all(stream.whole for stream in streams), [stream.lines[-1] for stream in streams]

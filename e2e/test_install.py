@@ -174,7 +174,7 @@ def granted(cluster: Cluster, home: str, namespace: str) -> set[Right]:
 BIND_ANYWHERE: set[Right] = {("rbac.authorization.k8s.io", "clusterroles", "bind")}
 BIND_HERE: set[Right] = {("rbac.authorization.k8s.io", "roles", "bind")}
 """The one role that routers get, by its name."""
-OFF_BY_DEFAULT = {"markNodes"}
+OFF_BY_DEFAULT = {"markNodes", "gateways"}
 
 
 def table(*groups: str) -> set[Right]:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from harness.cluster import Cluster, CommandError
+from harness.crds import gateway_crds
 from render.cases import CASES
 from render.planbuilder import service
 from shardwright.render.digest import revision_hash
@@ -60,6 +61,14 @@ def apply(cluster: Cluster, objects: list[dict[str, Any]]) -> list[dict[str, Any
     applied = cluster.kubectl(*command, "-o", "yaml", "-f", "-", stdin=text)
     found = yaml.safe_load(applied)
     return found["items"] if found["kind"] == "List" else [found]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crds(cluster: Cluster) -> None:
+    """Let the real schemas check what leads from a Gateway."""
+    cluster.apply(*gateway_crds())
+    for kind in ("httproutes.gateway.networking.k8s.io", "inferencepools.inference.networking.k8s.io"):
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{kind}")
 
 
 @pytest.mark.parametrize("case", CASES)

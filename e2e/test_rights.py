@@ -14,6 +14,7 @@ import yaml
 from harness import nodes
 from harness.api import ApiError, Json
 from harness.cluster import Cluster
+from harness.crds import gateway_crds
 from harness.waiting import wait_until
 from operator_process import NAMESPACE, OperatorProcess
 
@@ -179,11 +180,14 @@ def gone(probe: Callable[[], object]) -> bool:
 
 
 def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit_log: Path) -> None:
-    cluster.apply(POD_MONITORS)
+    cluster.apply(POD_MONITORS, *gateway_crds())
     wait_until(lambda: cluster.api.get("/apis/monitoring.coreos.com/v1/podmonitors"), "PodMonitors")
+    for kind in ("gateway.networking.k8s.io/v1/httproutes", "inference.networking.k8s.io/v1/inferencepools"):
+        wait_until(lambda: cluster.api.get(f"/apis/{kind}"), kind)  # noqa: B023
     cluster.apply(*nodes.demo_pool(), *referred(namespace))
     path = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/llmservices/chat"
-    with OperatorProcess(cluster, values=("rbac.markNodes=true",), arguments=("--mark-nodes",)) as operator:
+    values = ("rbac.markNodes=true", "rbac.gateways=true")
+    with OperatorProcess(cluster, values=values, arguments=("--mark-nodes", "--gateways")) as operator:
         assert operator.user == USER
         # A second generation, so that a workload goes; and enough of them, so that the history is trimmed.
         for tokens in range(4096, 4096 + 8 * 256, 256):
@@ -196,6 +200,21 @@ def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit
             cluster.api.merge(path, {"spec": {"routing": {"type": kind}}})
             wait_until(lambda: len(names(cluster, namespace, "deployments")) == count, kind)  # noqa: B023
             wait_until(lambda: settled(cluster.api.get(path)), f"the service by {kind}")
+        # The way from a Gateway, made and taken away.
+        reference = {"name": "inference", "endpointPicker": {"name": "picker"}}
+        gateway = {"type": "Gateway", "gatewayRef": reference}
+        routes = f"/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes/chat"
+        pools = f"/apis/inference.networking.k8s.io/v1/namespaces/{namespace}/inferencepools/chat"
+        cluster.api.merge(path, {"spec": {"routing": gateway}})
+        wait_until(lambda: settled(cluster.api.get(path)), "the service by a Gateway")
+        (backend,) = cluster.api.get(routes)["spec"]["rules"][0]["backendRefs"]
+        assert (backend["kind"], backend["name"]) == ("InferencePool", "chat")
+        assert cluster.api.get(pools)["spec"]["endpointPickerRef"]["name"] == "picker"
+        cluster.api.merge(path, {"spec": {"routing": {"gatewayRef": {"endpointPicker": None}}}})
+        wait_until(lambda: gone(lambda: cluster.api.get(pools)), "the end of the InferencePool")
+        assert cluster.api.get(routes)["spec"]["rules"][0]["backendRefs"][0]["kind"] == "Service"
+        cluster.api.merge(path, {"spec": {"routing": {"type": "Service", "gatewayRef": None}}})
+        wait_until(lambda: gone(lambda: cluster.api.get(routes)), "the end of the HTTPRoute")
         fail_gpus(cluster, namespace)
         cluster.api.delete(path)
         wait_until(lambda: gone(lambda: cluster.api.get(path)), "the end of the service")

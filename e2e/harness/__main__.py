@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import binaries, nodes, prometheus
+from harness import binaries, crds, nodes, prometheus
 from harness.cache import cache_dir, file_lock
 from harness.cluster import Cluster
 from harness.processes import is_alive, start_time
@@ -36,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         for name, path in binaries.ensure().items():
             print(f"{name}: {path}")
         print(f"{prometheus.PROGRAM}: {prometheus.ensure()}")
+        print("CRDs:", ", ".join(crd["metadata"]["name"] for crd in crds.gateway_crds()))
         return 0
     if options.command == "up":
         return _up(directory, options.name, options.pool)

@@ -35,7 +35,7 @@ def moment(
         Signal.FINISHED: served, Signal.FINISHED_TOKENS: served * 100, Signal.PROMPT_TOKENS: served * 500,
         Signal.GAP_SUM: served * 99 * 0.02, Signal.GAP_COUNT: served * 99, Signal.TTFT_COUNT: served,
         Signal.TTFT_WITHIN: served * 0.9, Signal.TPOT_COUNT: served, Signal.TPOT_WITHIN: served * 0.95,
-        Signal.PROMPTS: served, Signal.PROMPTS_WITHIN: served * 0.99,
+        Signal.PROMPTS: served, Signal.PROMPTS_WITHIN: served * 0.99, Signal.REFUSED: None,
     } | other  # fmt: skip
     counters = tuple(values[signal] for signal in COUNTERS)
     return Moment(at_s, started_s, restarts, edges, running, waiting, kv, counters)
@@ -60,6 +60,33 @@ def test_two_pods_are_added_up():
     assert found.input_tokens.number == pytest.approx(30_000)
     assert found.output_tokens.number == pytest.approx(6000)
     assert found.token_s.number / found.tokens.number == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [(None, None, 0.0), (None, 12.0, 12.0), (3.0, 12.0, 9.0), (12.0, 12.0, 0.0), (12.0, None, 0.0)],
+)
+def test_what_a_full_queue_refused_has_arrived_and_missed(before, after, refused):
+    span = Span(moment(0, 100, **{Signal.REFUSED: before}), moment(15, 130, **{Signal.REFUSED: after}))
+    found = told(span)
+    assert found.refused == pytest.approx(refused)
+    assert found.arrived.number == pytest.approx(30 + refused)
+    assert found.first_tokens.number == pytest.approx(30), "lengths are of those that were served"
+    routed = fleet_signals(Counts(ready=1), [span], EDGES, 15.0, 6)
+    assert routed.refused == pytest.approx(refused / 6), "a client is refused when six engines have"
+    assert routed.arrived.number == pytest.approx(30 + refused / 6)
+
+
+def test_an_engine_that_serves_nothing_and_refuses_all_is_asked_for():
+    still = told(Span(moment(0), moment(15, **{Signal.REFUSED: 30.0})))
+    assert still.arrived == Value(30.0)
+    assert still.first_tokens is ZERO
+
+
+def test_a_restart_counts_refusals_from_zero():
+    span = Span(None, moment(0, 100, **{Signal.REFUSED: 50.0}))
+    assert told(follow(span, moment(15, 5, restarts=1, **{Signal.REFUSED: 4.0}))).refused == pytest.approx(4)
+    assert told(follow(span, moment(15, 5, restarts=1, **{Signal.REFUSED: None}))).refused == 0
 
 
 def test_scrapes_that_lie_further_apart_than_ticks_are_a_rate():

@@ -43,6 +43,7 @@ def signals(draw: st.DrawFn, **fixed: int) -> FleetSignals:
         draining=draw(st.integers(0, 2)),
         unschedulable=draw(st.sampled_from([0, 0, 0, 2])),
         reporting=ready,
+        refused=draw(st.sampled_from([0.0, 0.0, 5.0, 500.0])),
         arrived=reading(draw(st.integers(0, 1500))),
         waiting=reading(draw(st.integers(0, 200))),
         kv_share=reading(draw(st.floats(0, 1))),
@@ -237,6 +238,18 @@ def test_misses_that_no_size_mends_are_named_and_do_not_grow_the_fleet():
     assert hopeless[-1].inputs.headroom == well[-1].inputs.headroom
     assert hopeless[-1].infeasible == (InfeasibleTerm.PROMPT_TOO_LONG,)
     assert well[-1].infeasible == avoidable[-1].infeasible == ()
+
+
+def test_what_full_queues_refuse_grows_the_fleet_as_demand_and_as_misses():
+    """The engines serve what they can in time and refuse the rest: only the refusals tell."""
+    well = decisions([busy()] * 120)
+    refusing = decisions([busy(arrived=Value(66), refused=6.0)] * 120)
+    assert refusing[-1].inputs.miss_share == pytest.approx(6 / 66)
+    assert refusing[-1].inputs.headroom > 1.5 > well[-1].inputs.headroom
+    assert refusing[-1].desired > well[-1].desired
+    nothing = {"first_tokens": ZERO, "finished": ZERO, "input_tokens": ZERO, "output_tokens": ZERO}
+    none_served = decisions([busy(arrived=Value(60), refused=60.0, **nothing)] * 4)
+    assert none_served[-1].inputs.miss_share == 1.0
 
 
 def test_a_step_that_is_too_slow_at_any_size_keeps_the_size():

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from shardwright.cluster.errors import Forbidden, Transient
 from shardwright.controller.options import Options
+from shardwright.render.request import Capabilities
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 ROUTER = {"routing": {"type": "Router"}}
@@ -76,8 +78,6 @@ async def test_the_way_back_leaves_nothing_and_routers_go_last(fake):
 
 
 async def test_a_service_that_cannot_be_moved_back_keeps_its_routers(fake):
-    from shardwright.cluster.errors import Transient  # noqa: PLC0415
-
     await begun(fake, **ROUTER)
     await answer(fake, 2)
     fake.fail["apply Service/chat"] = Transient("away")
@@ -98,3 +98,83 @@ async def test_a_restart_writes_nothing_and_moves_nothing_though_no_router_answe
     await asyncio.sleep(5)
     assert fake.writes()[before:] == []
     assert role(fake) == "router"
+
+
+GATEWAY = {
+    "routing": {"type": "Gateway", "gatewayRef": {"name": "inference", "endpointPicker": {"name": "p"}}}
+}
+
+
+def ways(fake):
+    return {kind for kind, _, _ in fake.objects if kind in {"HTTPRoute", "InferencePool"}}
+
+
+async def test_the_way_from_a_gateway_comes_and_goes_and_moves_no_engine(fake):
+    await begun(fake)
+    engines = fake.deployments()
+    fake.put("chat", at=1, **GATEWAY)
+    await asyncio.sleep(5)
+    assert ways(fake) == {"HTTPRoute", "InferencePool"}
+    assert fake.condition("chat", "Ready")[0] == "True"
+    assert fake.condition("chat", "Accepted") == ("True", "NotImplemented")
+    alone = {"routing": {"type": "Gateway", "gatewayRef": {"name": "inference"}}}
+    fake.put("chat", at=2, **alone)
+    await asyncio.sleep(5)
+    assert ways(fake) == {"HTTPRoute"}
+    fake.put("chat", at=3)
+    await asyncio.sleep(5)
+    assert ways(fake) == set()
+    assert fake.deployments() == engines
+
+
+async def test_a_cluster_without_the_kinds_is_told_and_serves(fake):
+    fake.parts.reconciler.capabilities = Capabilities(http_route=True, inference_pool=False)
+    await begun(fake, **GATEWAY)
+    assert ways(fake) == set()
+    assert fake.condition("chat", "Ready")[0] == "True"
+    assert fake.condition("chat", "Accepted") == ("True", "GatewayUnavailable")
+    assert "InferencePool cannot be written" in fake.message("chat", "Accepted")
+
+
+async def test_a_route_that_is_refused_is_told_and_serves(fake):
+    fake.fail["apply HTTPRoute/"] = Forbidden("no", status=403)
+    await begun(fake, **GATEWAY)
+    await asyncio.sleep(30)
+    fake.run_pods("n1")
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Available")[0] == "True"
+    assert "HTTPRoute/chat" in fake.message("chat", "Degraded")
+
+
+@pytest.mark.parametrize(
+    ("routing", "selected"),
+    [
+        ({}, "router"),
+        ({"routing": {"policy": "RoundRobin"}}, "router"),
+        ({"routing": {"type": "Service"}}, "engine"),
+        ({"routing": {"type": "Gateway", "gatewayRef": {"name": "inference"}}}, "engine"),
+    ],
+)
+async def test_an_operator_that_routes_by_default_leaves_what_a_spec_says(fake, routing, selected):
+    await fake.restart(Options(routers=True))
+    await begun(fake, **routing)
+    assert role(fake) == selected
+    if selected == "router":
+        await answer(fake, 2)
+        assert fake.condition("chat", "Accepted") == ("True", "Valid")
+    assert fake.condition("chat", "Ready")[0] == "True"
+
+
+async def test_routing_by_default_moves_what_serves_without_moving_an_engine(fake):
+    await begun(fake)
+    engines = fake.deployments()
+    await fake.restart(Options(routers=True))
+    await asyncio.sleep(5)
+    assert role(fake) == "engine"
+    await answer(fake, 2)
+    assert role(fake) == "router"
+    assert {name: count for name, count in fake.deployments().items() if name != "chat-router"} == engines
+    await fake.restart(Options())
+    await asyncio.sleep(5)
+    assert (role(fake), parts(fake)) == ("engine", set())
+    assert fake.deployments() == engines

@@ -57,6 +57,7 @@ def use(metrics: Exposition, clock: Clock) -> None:
         lambda: metrics.added(17),
         metrics.retried,
         *(lambda w=w: metrics.taken(w, 4) for w in (0.0, 0.001, 0.0010001, 0.07, 2.5, 59.9, 60.0, 60.1, 1e6)),
+        lambda: metrics.cut(3.0),
         lambda: metrics.applied("Service", "unchanged"),
         lambda: metrics.applied("Deployment", "written"),
         lambda: metrics.applied("Service", "unchanged"),

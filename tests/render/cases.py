@@ -101,6 +101,28 @@ CASES: dict[str, tuple[dict[str, Any], Plan, Capabilities, tuple[str, ...]]] = {
         Capabilities(),
         (),
     ),
+    "gateway": (
+        {
+            "routing": {
+                "type": "Gateway",
+                "gatewayRef": {
+                    "name": "inference",
+                    "namespace": "gateways",
+                    "sectionName": "https",
+                    "endpointPicker": {"name": "picker"},
+                },
+            }
+        },
+        plan(),
+        Capabilities(),
+        (),
+    ),
+    "gateway-alone": (
+        {"routing": {"type": "Gateway", "gatewayRef": {"name": "inference"}}},
+        plan(),
+        Capabilities(),
+        (),
+    ),
     "overlay": (
         {
             "podTemplate": {

@@ -50,12 +50,18 @@ POD_MONITOR = {
 """The fields of a PodMonitor that are rendered, as prometheus-operator.dev/docs/api-reference/api (PodMonitorSpec) has them."""
 
 
+AT_THE_SERVER = {"HTTPRoute", "InferencePool"}
+"""Kinds whose schemas are not here: e2e/test_rendered.py stores them strictly with the real CRDs."""
+
+
 utils.schema_contents = cache(utils.schema_contents)  # 2 MB of JSON, else read anew for each object
 
 
 def validate(obj: dict[str, Any]) -> None:
     """Raises jsonschema.ValidationError for an unknown field or a wrong type, anywhere."""
     written = json.loads(json.dumps(obj))
+    if obj["kind"] in AT_THE_SERVER:
+        return
     if obj["kind"] == "PodMonitor":
         jsonschema.Draft202012Validator(POD_MONITOR).validate(written)
     else:

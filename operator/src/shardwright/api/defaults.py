@@ -165,7 +165,6 @@ class Resolved:
     plan_policy: str
     rollout_strategy: str
     drain_seconds: int
-    routing_type: str
     disaggregation_mode: str
     gpu_memory_utilization_percent: int
     max_num_seqs: int | None
@@ -196,7 +195,6 @@ def resolve(spec: LLMServiceSpec) -> Resolved:
         plan_policy=spec.plan_policy or "OnSpecChange",
         rollout_strategy=(spec.rollout and spec.rollout.strategy) or "Auto",
         drain_seconds=spec.drain.max_seconds if spec.drain else DEFAULT_DRAIN_SECONDS,
-        routing_type=(spec.routing and spec.routing.type) or "Service",
         disaggregation_mode=spec.disaggregation.mode if spec.disaggregation else "Disabled",
         gpu_memory_utilization_percent=utilization or DEFAULT_GPU_MEMORY_UTILIZATION_PERCENT,
         max_num_seqs=engine.max_num_seqs if engine else None,

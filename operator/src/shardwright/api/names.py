@@ -92,6 +92,11 @@ def endpoint(namespace: str, service: str) -> str:
     return f"http://{service}.{namespace}.svc:{CLIENT_PORT}/v1"
 
 
+def gateway_path(namespace: str, service: str) -> str:
+    """Return the path at a Gateway under which a service is, without what a client adds (`/v1/...`)."""
+    return f"/{namespace}/{service}"
+
+
 def url_host(address: str) -> str:
     """Return an IP as a URL has it."""
     return f"[{address}]" if ":" in address else address

@@ -92,6 +92,7 @@ class Reason(StrEnum):
     STARTING = "Starting"
     NOT_ENOUGH_REPLICAS = "NotEnoughReplicas"
     ROUTER_UNAVAILABLE = "RouterUnavailable"
+    GATEWAY_UNAVAILABLE = "GatewayUnavailable"
     NO_REPLICAS = "NoReplicas"
     ROLLING_OUT = "RollingOut"
     ROLLOUT_WAITS_FOR_ROOM = "RolloutWaitsForRoom"
@@ -116,6 +117,7 @@ class Reason(StrEnum):
     NODE_LOST = "NodeLost"
     ENGINE_STALLED = "EngineStalled"
     GPU_FAULT = "GPUFault"
+    STREAMS_CUT = "StreamsCut"
     CHILD_REFUSED = "ChildRefused"
     # SLOMet
     TARGETS_KEPT = "TargetsKept"
@@ -326,6 +328,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "Engines answer and no router does; look at the router pods that the message selects, or write "
             "spec.routing.type: Service to be served without."
         ),
+        Reason.GATEWAY_UNAVAILABLE: (
+            "What leads from a Gateway to a service is not served, or the operator may not write it; "
+            "the message names what to install and to set."
+        ),
         Reason.NO_REPLICAS: "No replica answers; see Placed and Degraded for the cause.",
         Reason.ROLLING_OUT: (
             "A new revision is replacing the old one; wait until it has, status.rollout says how far it is."
@@ -402,6 +408,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.GPU_FAULT: (
             "An engine ended with words of a broken GPU, and a new pod takes its place; after two on one "
             "node new pods are kept off it for a while. Look at the node's GPUs as the message says."
+        ),
+        Reason.STREAMS_CUT: (
+            "An engine that left still had requests when its drain was over, and they were cut; raise "
+            "spec.drain.maxSeconds if answers may take longer."
         ),
         Reason.CHILD_REFUSED: (
             "The API server refuses an object without which the service serves as well, such as its "

@@ -143,6 +143,15 @@ class DrainSpec(ApiModel):
     """Longest time that open requests are waited for."""
 
 
+class EndpointPicker(ApiModel):
+    """The Service of an endpoint picker, such as llm-d's, in the service's namespace."""
+
+    name: Name
+    """Name of the Service."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 9002
+    """Its gRPC port."""
+
+
 class GatewayRef(ApiModel):
     """A Gateway API Gateway."""
 
@@ -150,6 +159,11 @@ class GatewayRef(ApiModel):
     """Name of the Gateway."""
     namespace: Name | None = None
     """Its namespace; the service's own when absent."""
+    section_name: Name | None = None
+    """One listener of it; all when absent."""
+    endpoint_picker: EndpointPicker | None = None
+    """Who picks an engine for each request: an InferencePool is made for it. Without one the Gateway balances
+    over the service's endpoint."""
 
 
 class RoutingSpec(ApiModel):

@@ -55,7 +55,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         "spec.routing.type",
-        "nothing is made for a Gateway yet; the endpoint is a Service over the engines",
+        "the HTTPRoute is written, and whether the Gateway takes it is not read: see its status",
         lambda s: bool(s.routing and s.routing.type == "Gateway"),
     ),
     (

@@ -48,6 +48,7 @@ def sample_of(signals: FleetSignals, now: float) -> Sample | None:
         slow=number(signals.slow_finished),
         input_tokens=number(signals.input_tokens),
         output_tokens=number(signals.output_tokens),
+        refused=signals.refused,
     )
 
 
@@ -79,12 +80,14 @@ def slowness_after(state: State, signals: FleetSignals, plan: ScalingPlan) -> fl
 def miss_share(samples: Sequence[Sample], served: Capacity, now: float) -> float:
     """Return the share of the last MISSES_S that missed and would not have with more replicas.
 
-    A prompt that is too long for an idle replica is late at any size, so as many late ones are left out; a
-    TPOT that an idle replica misses is not mended either.
+    What a full queue refused missed. A prompt that is too long for an idle replica is late at any size, so as
+    many late ones are left out; a TPOT that an idle replica misses is not mended either.
     """
     recent = [one for one in samples if one.at_s > now - MISSES_S]
     first, finished = sum(one.first for one in recent), sum(one.finished for one in recent)
-    late = sum(max(0.0, one.late - one.long) for one in recent) / first if first else 0.0
+    refused = sum(one.refused for one in recent)
+    missed = refused + sum(max(0.0, one.late - one.long) for one in recent)
+    late = missed / (first + refused) if missed else 0.0
     slow = sum(one.slow for one in recent) / finished if finished and served.rate_per_s else 0.0
     return min(1.0, late + slow)
 

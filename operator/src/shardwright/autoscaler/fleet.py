@@ -17,7 +17,7 @@ from shardwright.planner.signals import ABSENT, NO_EDGE, ZERO, PodKey, Reading, 
 COUNTERS: Final = (
     Signal.FINISHED, Signal.FINISHED_TOKENS, Signal.PROMPT_TOKENS, Signal.GAP_SUM, Signal.GAP_COUNT,
     Signal.TTFT_COUNT, Signal.TTFT_WITHIN, Signal.TPOT_COUNT, Signal.TPOT_WITHIN, Signal.PROMPTS,
-    Signal.PROMPTS_WITHIN,
+    Signal.PROMPTS_WITHIN, Signal.REFUSED,
 )  # fmt: skip
 _BY_EDGE: Final = {Signal.TTFT_WITHIN: 0, Signal.TPOT_WITHIN: 1, Signal.PROMPTS_WITHIN: 2}
 _INDEX: Final = {signal: index for index, signal in enumerate(COUNTERS)}
@@ -142,14 +142,17 @@ def _fell(before: Moment, after: Moment) -> bool:
     )
 
 
-def fleet_signals(counts: Counts, spans: Iterable[Span], edges: Edges, interval_s: float) -> FleetSignals:
+def fleet_signals(
+    counts: Counts, spans: Iterable[Span], edges: Edges, interval_s: float, attempts: int = 1
+) -> FleetSignals:
     """Return the signals of a fleet over `interval_s`. `spans`: of ready pods, in any order.
 
     What a pod did between its moments is taken as a rate: moments lie as far apart as scrapes do. Arrivals,
     queue and KV cache are of the pods that report all three; the rest is known only when each of those has
-    it.
+    it. `attempts`: how many engines a router asks for one request before the client is refused.
     """
     seen = [span for span in spans if reports(span)]
+    refused = fsum(map(_refused, seen)) * interval_s / attempts
     first = _grown(seen, Signal.TTFT_COUNT, interval_s)
     finished = _grown(seen, Signal.FINISHED, interval_s)
     return FleetSignals(
@@ -159,7 +162,8 @@ def fleet_signals(counts: Counts, spans: Iterable[Span], edges: Edges, interval_
         draining=counts.draining,
         unschedulable=counts.unschedulable,
         reporting=len(seen),
-        arrived=_arrived(seen, interval_s),
+        arrived=_arrived(seen, interval_s, refused),
+        refused=refused,
         running=_sum([span.now.running for span in seen]),
         waiting=_sum([span.now.waiting for span in seen]),
         kv_share=_mean([span.now.kv_share for span in seen]),
@@ -211,8 +215,21 @@ def _grown(seen: Sequence[Span], signal: Signal, interval_s: float) -> Reading:
     return _sum([_growth(span, signal) for span in seen], interval_s)
 
 
-def _arrived(seen: Sequence[Span], interval_s: float) -> Reading:
-    """Return the requests that came: those that ended, and the change of those in flight."""
+def _refused(span: Span) -> float:
+    """Return how many requests a pod refused, for each second.
+
+    The counter begins with the first refusal, so one that is not there has counted none. It only adds to what
+    arrived and to what missed: taking an old engine's silence for none lowers no size below what it would be.
+    """
+    before, now, index = span.before, span.now, _INDEX[Signal.REFUSED]
+    if before is None:
+        return 0.0
+    old, new = before.counters[index] or 0.0, now.counters[index] or 0.0
+    return max(0.0, new - old) / (now.at_s - before.at_s)
+
+
+def _arrived(seen: Sequence[Span], interval_s: float, refused: float) -> Reading:
+    """Return the requests that came: those that ended or were refused, and the change of those in flight."""
     rates: list[float | None] = []
     for span in seen:
         ended = _growth(span, Signal.FINISHED)
@@ -223,7 +240,7 @@ def _arrived(seen: Sequence[Span], interval_s: float) -> Reading:
             (before.running or 0.0) + (before.waiting or 0.0)
         )
         rates.append(ended + change / (now.at_s - before.at_s))
-    total = _sum(rates, interval_s)
+    total = _sum([*rates, refused / interval_s] if rates else rates, interval_s)
     # A page is not written at one instant: a request may be counted as ended and as running.
     return ZERO if (number(total) or 0.0) < 0 else total
 

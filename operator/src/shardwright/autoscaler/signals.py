@@ -26,7 +26,10 @@ class FleetSignals:
     reporting: int = 0
     """Ready pods whose figures are in the sums. Fewer than are ready: the sums are a lower bound."""
     arrived: Reading = ABSENT
-    """Requests: those that ended and the change of those in flight, or the router's own count."""
+    """Requests: those that ended or were refused, and the change of those in flight."""
+    refused: float = 0.0
+    """Of those, refused by the bounds of the engines' queues: at least so many. They got no first token, and
+    are misses that more replicas would mend."""
     running: Reading = ABSENT
     waiting: Reading = ABSENT
     kv_share: Reading = ABSENT

@@ -17,6 +17,7 @@ class Sample:
     slow: float
     input_tokens: float
     output_tokens: float
+    refused: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

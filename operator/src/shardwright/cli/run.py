@@ -59,7 +59,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="label a node on which the GPUs of two engines failed, so that it gets no new pods for some "
         "hours; takes the right to patch nodes. Without it only planning leaves the node out",
     )
+    parser.add_argument(
+        "--gateways",
+        action="store_true",
+        help="write HTTPRoutes and InferencePools for services with routing.type Gateway; takes the rights",
+    )
     routers = parser.add_argument_group("routers (spec.routing.type: Router)")
+    routers.add_argument(
+        "--routers",
+        action="store_true",
+        help="put routers before services that do not say spec.routing.type",
+    )
     routers.add_argument(
         "--router-image", default=ROUTER_IMAGE, metavar="IMAGE", help="has vllm-router (%(default)s)"
     )
@@ -137,6 +147,8 @@ def run(args: argparse.Namespace) -> int:
             burst=args.burst,
             engine_metrics=engine_metrics,
             mark_nodes=args.mark_nodes,
+            gateways=args.gateways,
+            routers=args.routers,
             products=products,
             router=RouterParts(
                 image=args.router_image,

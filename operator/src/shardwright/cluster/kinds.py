@@ -43,15 +43,19 @@ DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 REVISION = Kind("apps/v1", "ControllerRevision", "controllerrevisions")
 DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 POD_MONITOR = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors")
+HTTP_ROUTE = Kind("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
+INFERENCE_POOL = Kind("inference.networking.k8s.io/v1", "InferencePool", "inferencepools")
 AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False)
 
 CHILD_KINDS = (DEPLOYMENT, REVISION, SERVICE, SERVICE_ACCOUNT, DISRUPTION_BUDGET, ROLE_BINDING)
-"""Kinds that every cluster serves and of which we make children; PodMonitor joins where it is served."""
+"""Kinds that every cluster serves and of which we make children."""
+OPTIONAL_KINDS = (POD_MONITOR, HTTP_ROUTE, INFERENCE_POOL)
+"""Kinds of which children are made where the cluster serves them."""
 
-BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, POD_MONITOR)}
+BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, *OPTIONAL_KINDS)}
 
 OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 """Label selector of our children."""

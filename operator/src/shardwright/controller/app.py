@@ -152,7 +152,7 @@ class Operator:
         parts.reconciler.capabilities = await self._until(
             "discover", lambda: capabilities(parts.api, self.options)
         )
-        for watch in watches(parts, self.options, pod_monitor=parts.reconciler.capabilities.pod_monitor):
+        for watch in watches(parts, self.options, parts.reconciler.capabilities):
             health.watches.append(watch)
             await stack.enter_async_context(_task(f"watch {watch.kind.plural}", watch.run(), health))
         for watch in health.watches:
@@ -182,6 +182,9 @@ class Operator:
         if parts.scaler.waker is not None and parts.activators is not None:
             stack.push_async_callback(parts.activators.close)
             await stack.enter_async_context(_task("waking", parts.scaler.waker.run(), health))
+        if parts.drains is not None:
+            stack.push_async_callback(parts.drains.close)
+            await stack.enter_async_context(_task("drains", parts.drains.run(), health))
         if parts.canaries is not None:
             await stack.enter_async_context(_task("canaries", parts.canaries.run(), health))
         if parts.calibrator is not None:

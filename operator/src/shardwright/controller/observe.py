@@ -6,9 +6,10 @@ from typing import Final
 from pydantic import ValidationError
 
 from shardwright.api.defaults import resolve
-from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.llmservice import LLMService, LLMServiceSpec, ServiceKey
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
+from shardwright.api.serving import RoutingSpec
 from shardwright.cluster.drift import digest
 from shardwright.cluster.facts import ServiceEntry, seconds, status_facts
 from shardwright.cluster.json import JsonObject
@@ -25,11 +26,13 @@ _METADATA: Final = (
 )
 
 
-def read_service(obj: JsonObject, before: ServiceEntry | None = None) -> ServiceEntry:
+def read_service(
+    obj: JsonObject, before: ServiceEntry | None = None, *, routers: bool = False
+) -> ServiceEntry:
     """Read an LLMService as the API server sends it; `before` is what was known of it.
 
     Most changes are of the status. The generation says that the spec is the same, which is then not read
-    again.
+    again. `routers`: a spec without routing.type asks for Router here.
     """
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     if before is not None and _same_spec(metadata, before):
@@ -40,6 +43,8 @@ def read_service(obj: JsonObject, before: ServiceEntry | None = None) -> Service
             status=status_facts(obj.get("status") or {}),
         )
     service, problems = _parse(metadata, spec)
+    if service is not None and routers:
+        service = service.model_copy(update={"spec": _behind_routers(service.spec)})
     return ServiceEntry(
         key=ServiceKey((metadata["namespace"], metadata["name"])),
         uid=metadata["uid"],
@@ -70,6 +75,14 @@ def _parse(metadata: JsonObject, spec: JsonObject) -> tuple[LLMService | None, t
         return LLMService.model_validate({"metadata": kept, "spec": spec}), ()
     except ValidationError as error:
         return None, _problems(error)
+
+
+def _behind_routers(spec: LLMServiceSpec) -> LLMServiceSpec:
+    """Fill in what the spec leaves open; what it says stands."""
+    routing = spec.routing or RoutingSpec()
+    if routing.type is not None:
+        return spec
+    return spec.model_copy(update={"routing": routing.model_copy(update={"type": "Router"})})
 
 
 def _problems(error: ValidationError) -> tuple[Problem, ...]:

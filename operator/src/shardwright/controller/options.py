@@ -31,8 +31,12 @@ class Options:
     """None: they are not read."""
     mark_nodes: bool = False
     """Label nodes whose GPUs failed, which takes the right to patch nodes."""
+    gateways: bool = False
+    """Write what leads from Gateways to services, which takes the rights."""
     products: Mapping[str, GPUProduct] = field(default_factory=load_products)
     """By every name, with the prices that plans from now on count with."""
+    routers: bool = False
+    """Services that say nothing of routing get routers."""
     router: RouterParts = field(default_factory=RouterParts)
     """Images and right of routers."""
     log_format: str = "text"

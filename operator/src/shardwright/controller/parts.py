@@ -18,6 +18,7 @@ from shardwright.controller.calibration import Calibrator
 from shardwright.controller.calibration_store import CalibrationStore
 from shardwright.controller.canary_served import CanaryServed
 from shardwright.controller.dispatch import Dispatch
+from shardwright.controller.drains import Drains
 from shardwright.controller.emptiest import Emptiest
 from shardwright.controller.gpu_faults import GPUFaults
 from shardwright.controller.last_reading import LastReading
@@ -77,11 +78,12 @@ class Parts:
     calibrator: Calibrator | None = None
     canaries: CanaryServed | None = None
     activators: Activators | None = None
+    drains: Drains | None = None
 
     @classmethod
     def wire(cls, api: Api, options: Options, metrics: Exposition) -> "Parts":
         """Put the parts together."""
-        store = Store(read_service)
+        store = Store(partial(read_service, routers=options.routers))
         store.nodes_watched = options.pool_config_map is None
         planning = Planning(store, Ledger(), dict(options.products))
         queue: WorkQueue[ServiceKey] = WorkQueue(metrics)
@@ -129,6 +131,9 @@ class Parts:
             reporter.engine_metrics = parts.calibrator.facts_of
             parts.remember()
             reconciler.emptiest = Emptiest(api, scaler.in_flight, time.time)
+            parts.drains = Drains(
+                store=store, source=EngineSource(clock), recorder=recorder, metrics=metrics, now=time.time
+            )
             parts.canaries = CanaryServed(store, queue, source, ask, scaler.interval_s)
             reconciler.canaries.source = parts.canaries.seen
             reconciler.canaries.ended = parts.canaries.forget

@@ -30,6 +30,7 @@ from shardwright.diagnose.canary import Verdict
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import NoPlan
 from shardwright.render.failed_start import FailedStart, failed_for
+from shardwright.render.gateway import lacking
 from shardwright.render.request import Capabilities
 
 _LOG = logging.getLogger(__name__)
@@ -185,7 +186,9 @@ class Reconciler:
         if canary is not None and not canary.done:
             look_s = min(look_s, LOOK_S)
             failed = failed or self._worse(now, canary)
-        return now, plan_work(now, self.planning, failed, canary), look_s
+        work = plan_work(now, self.planning, failed, canary)
+        work.lacking = lacking(now.service.spec, self.capabilities)
+        return now, work, look_s
 
     def _canary(self, now: Situation) -> CanaryNow | None:
         """Return the canary that is under way."""

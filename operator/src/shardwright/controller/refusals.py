@@ -33,7 +33,7 @@ _DENIED: Final = ("denied request", "denied the request")
 """How a ValidatingAdmissionPolicy and a webhook say no, with 422, 403 or whatever status they choose
 (k8s.io/apiserver, pkg/admission/plugin: policy/validating/dispatcher.go, webhook/errors/statuserror.go)."""
 _LOGIN: Final = 401
-BESIDE: Final = frozenset({"PodDisruptionBudget", "PodMonitor"})
+BESIDE: Final = frozenset({"PodDisruptionBudget", "PodMonitor", "HTTPRoute", "InferencePool"})
 """Kinds without which a service serves as well: their refusal is told, and makes nothing unready."""
 
 _About = tuple[bytes, tuple[str, bytes, str, bool] | None]

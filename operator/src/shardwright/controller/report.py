@@ -196,7 +196,7 @@ class Reporter:
             generation=now.entry.generation,
             now=self.timestamp(),
             previous=now.entry.status.conditions,
-            problems=(*proposal.problems, *(p for p in outcome.refused if p.blocking)),
+            problems=(*work.lacking, *proposal.problems, *(p for p in outcome.refused if p.blocking)),
             child_conflicts=tuple(outcome.conflicts),
             child_refusals=tuple(p.message for p in outcome.refused if not p.blocking),
             foreign_autoscalers=self._autoscalers(now, "Deployment", names(now)),

@@ -11,6 +11,7 @@ from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.names import ROLE_ROUTER, router_name
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.diagnose.facts import RouterFacts
+from shardwright.render.gateway import POOL, ROUTE, gateway_kinds
 from shardwright.render.router import REPLICAS
 from shardwright.render.routing import wants_router
 
@@ -26,6 +27,8 @@ class Routing:
     deployment: ChildFacts | None = None
     parts: list[ChildFacts] = field(default_factory=list)
     """All that there is of the routers, the Service aside."""
+    gateway: list[ChildFacts] = field(default_factory=list)
+    """What leads there from a Gateway."""
 
     def may_route(self, spec: LLMServiceSpec) -> bool:
         """Whether the Service is to select the routers now."""
@@ -35,7 +38,9 @@ class Routing:
 
     def left_over(self, spec: LLMServiceSpec) -> list[ChildFacts]:
         """Return what may go: routers that nobody wants, once the Service selects them no more."""
-        return [] if wants_router(spec) or self.routed else self.parts
+        asked = gateway_kinds(spec)
+        routes = [child for child in self.gateway if child.kind not in asked]
+        return routes if wants_router(spec) or self.routed else routes + self.parts
 
     def leaves(self, spec: LLMServiceSpec) -> bool:
         """Whether the Service still selects routers that are to go."""
@@ -71,7 +76,13 @@ def seen_routing(children: Mapping[tuple[str, str], ChildFacts], entry: ServiceE
         and not child.deleting
     ]
     deployment = next((c for c in parts if (c.kind, c.name) == ("Deployment", router_name(name))), None)
+    routes = [
+        child
+        for child in children.values()
+        if child.kind in {ROUTE, POOL} and child.belongs_to(entry.uid) and not child.deleting
+    ]
     return Routing(
+        gateway=routes,
         endpoint=ours,
         routed=ours and endpoint is not None and endpoint.role == ROLE_ROUTER,
         deployment=deployment,

@@ -41,6 +41,8 @@ from shardwright.controller.watchdog import Watchdog
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import Target
 from shardwright.planner.signals import Readings
+from shardwright.render.router import RETRIES
+from shardwright.render.routing import wants_router
 from shardwright.topology.types import PodFacts
 
 _LOG = logging.getLogger(__name__)
@@ -249,7 +251,8 @@ class Scaler:
         there = counts(
             pods, ready=len(look.ready), target=look.proposal.target, desired=size, granted=granted
         )
-        signals = fleet_signals(there, spans.values(), look.edges, interval_s)
+        attempts = 1 + RETRIES if wants_router(look.service.spec) else 1
+        signals = fleet_signals(there, spans.values(), look.edges, interval_s, attempts)
         memory.state, desired, decision = tick(memory.state, signals, look.plan, now)
         memory.at_s = now
         # Replicas that the minimum asks for wait for a node and are told so, whoever else retreats.

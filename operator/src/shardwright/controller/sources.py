@@ -74,21 +74,30 @@ async def follow_pool(parts: Parts, where: tuple[str, str]) -> None:
 
 async def capabilities(api: Api, options: Options) -> Capabilities:
     """Find out what the cluster serves and lets us use."""
-    if not await api.serves(kinds.POD_MONITOR):
-        return Capabilities(router=options.router)
+    monitor = await _usable(api, kinds.POD_MONITOR, options)
+    route = options.gateways and await _usable(api, kinds.HTTP_ROUTE, options)
+    pool = options.gateways and await _usable(api, kinds.INFERENCE_POOL, options)
+    return Capabilities(pod_monitor=monitor, http_route=route, inference_pool=pool, router=options.router)
+
+
+async def _usable(api: Api, kind: kinds.Kind, options: Options) -> bool:
+    if not await api.serves(kind):
+        return False
     try:
         for scope in options.scopes:
-            await api.versions(kinds.POD_MONITOR, scope)
+            await api.versions(kind, scope)
     except Forbidden:
-        _LOG.info("PodMonitor is served but not permitted; pods get scrape annotations")
-        return Capabilities(router=options.router)
-    return Capabilities(pod_monitor=True, router=options.router)
+        _LOG.info("served but not permitted, so not used kind=%s", kind.kind)
+        return False
+    return True
 
 
-def watches(parts: Parts, options: Options, *, pod_monitor: bool) -> list[Watch]:
+def watches(parts: Parts, options: Options, served: Capabilities) -> list[Watch]:
     """Make all watches of our own."""
     api, store = parts.api, parts.store
-    child_kinds = (*kinds.CHILD_KINDS, *((kinds.POD_MONITOR,) if pod_monitor else ()))
+    usable = (served.pod_monitor, served.http_route, served.inference_pool)
+    optional = (kind for kind, there in zip(kinds.OPTIONAL_KINDS, usable, strict=True) if there)
+    child_kinds = (*kinds.CHILD_KINDS, *optional)
     found = [
         Watch(
             api,

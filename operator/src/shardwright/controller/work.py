@@ -12,6 +12,7 @@ from typing import Final
 from shardwright.api.defaults import Resolved, resolve
 from shardwright.api.llmservice import LLMService
 from shardwright.api.names import workload_name
+from shardwright.api.problems import Problem
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.store import Store
@@ -110,6 +111,8 @@ class Work:
     canary: CanaryNow | None = None
     routed: bool = False
     """The Service selects the routers."""
+    lacking: tuple[Problem, ...] = ()
+    """What the spec asks for and the cluster does not serve."""
 
     @property
     def renders(self) -> bool:

@@ -157,6 +157,9 @@ class Exposition:
         self._replaced = _Counter(
             "shardwright_engines_replaced", "Engines whose pods were replaced, by reason", "reason"
         )
+        self._cut = _Counter(
+            "shardwright_cut_requests", "Requests that engines still had when their drain was over"
+        )
         self._status_writes = _Counter("shardwright_status_writes", "Status writes, by result", "result")
         self.registry.register(self)
 
@@ -201,6 +204,10 @@ class Exposition:
         """Count an engine whose pod was deleted so that another takes its place."""
         self._replaced[reason,] += 1.0
 
+    def cut(self, requests: float) -> None:
+        """Count requests that the end of a drain cut."""
+        self._cut[()] += requests
+
     def reconciled(self, result: str, seconds: float) -> None:
         """Count a reconciliation."""
         self._reconcile.observe((result,), seconds)
@@ -229,6 +236,7 @@ class Exposition:
         yield self._status_writes.family()
         yield self._sizes.family()
         yield self._replaced.family()
+        yield self._cut.family()
 
     def describe(self) -> Iterator[Metric]:
         """Tell the registry which names are taken."""

@@ -75,6 +75,7 @@ NAMES: Final[Mapping[Signal, tuple[str, ...]]] = MappingProxyType(
             "vllm:time_per_output_token_seconds_count",
         ),
         Signal.PROMPTS: ("vllm:request_prompt_tokens_count",),
+        Signal.REFUSED: ("vllm:admission_rejections_total",),
         Signal.STARTED: ("process_start_time_seconds",),
     }
 )
@@ -88,7 +89,9 @@ BUCKETS: Final[Mapping[Signal, str]] = MappingProxyType(
 )
 """Histograms of which the count up to one edge is read."""
 MEANS: Final = frozenset({Signal.KV_SHARE})
-PARTS: Final[Mapping[Signal, str]] = MappingProxyType({Signal.FINISHED: "finished_reason"})
+PARTS: Final[Mapping[Signal, str]] = MappingProxyType(
+    {Signal.FINISHED: "finished_reason", Signal.REFUSED: "reason"}
+)
 """A label by which one rank has several samples of a signal."""
 HTTP: Final = "http_requests_total"
 """Of vLLM's HTTP server, for ANSWERED and FAILED: by handler, method and status (`2xx`)."""

@@ -57,6 +57,9 @@ class Signal(StrEnum):
     """Counter, requests to /v1 that got an answer, whatever its status."""
     FAILED = "Failed"
     """Counter, those whose status was 500 or more."""
+    REFUSED = "Refused"
+    """Counter, requests that the engine's own bound of its queue refused (503); it is there from the first
+    one on."""
     KV_TOKENS = "KVTokens"
     """Constant of a start: tokens that the KV cache of one engine rank holds."""
     STARTED = "Started"

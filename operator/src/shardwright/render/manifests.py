@@ -31,6 +31,7 @@ from shardwright.api.names import (
 from shardwright.render.children import metadata
 from shardwright.render.digest import template_digest
 from shardwright.render.failed_start import annotation
+from shardwright.render.gateway import gateway_objects
 from shardwright.render.request import JsonObject, RenderRequest
 from shardwright.render.revision import read_revision, revision_data
 from shardwright.render.router import router_objects
@@ -78,7 +79,8 @@ def _shared(request: RenderRequest) -> tuple[JsonObject, ...]:
     ]
     if request.capabilities.pod_monitor and _scraped_by_monitor(request):
         objects.append(_pod_monitor(service))
-    return tuple(objects)
+    selector = _serving(service.metadata.name, request.serves)[1]
+    return (*objects, *gateway_objects(service, selector, request.capabilities))
 
 
 def _routers(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]:

@@ -41,6 +41,10 @@ class Capabilities:
 
     pod_monitor: bool = False
     """monitoring.coreos.com/v1 PodMonitor is served."""
+    http_route: bool = True
+    """gateway.networking.k8s.io/v1 HTTPRoute is."""
+    inference_pool: bool = True
+    """inference.networking.k8s.io/v1 InferencePool is."""
     router: RouterParts = field(default_factory=RouterParts)
 
 

@@ -21,6 +21,11 @@ def wants_router(spec: LLMServiceSpec) -> bool:
     return spec.routing is not None and spec.routing.type == "Router"
 
 
+def wants_gateway(spec: LLMServiceSpec) -> bool:
+    """Whether an existing Gateway leads to the service."""
+    return spec.routing is not None and spec.routing.type == "Gateway"
+
+
 def by_tokens(spec: LLMServiceSpec) -> bool:
     """Whether the router is to go by the tokens that engines have before them."""
     policy = (spec.routing and spec.routing.policy) or "Auto"

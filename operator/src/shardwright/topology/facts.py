@@ -6,6 +6,7 @@ it. An amount that cannot be read never counts as free: a pod holds all of it, a
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from sys import intern
 from typing import cast
 
@@ -227,6 +228,16 @@ def _controlled_by(metadata: Mapping[str, object], replica_set: str) -> bool:
     )
 
 
+def _seconds(time: object) -> float:
+    """Read a time of the API server; zero for none, or one that cannot be read."""
+    if not isinstance(time, str):
+        return 0.0
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return 0.0
+
+
 def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     """Read a v1 Pod. A pod that has ended asks for nothing.
 
@@ -252,4 +263,5 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
         serving=labels.get(LABEL_SERVING) == "true",
         address=_text(status.get("podIP")) if owner or router_of else "",
         router_of=router_of,
+        ends_s=_seconds(metadata.get("deletionTimestamp")) if owner else 0.0,
     )

@@ -78,6 +78,8 @@ class PodFacts(NamedTuple):
     """IP of one of our pods or routers, once it has one; of others it is not kept."""
     router_of: str = ""
     """The LLMService's name when the pod is one of its routers, else empty."""
+    ends_s: float = 0.0
+    """When one of our pods that leaves is ended by force, in seconds since the epoch; zero while it stays."""
 
 
 class Exclusion(StrEnum):

@@ -1,0 +1,119 @@
+"""The way from an existing Gateway to a service: an HTTPRoute, and an InferencePool for an endpoint picker.
+
+Decides every field of them, and which are asked for. Never makes a Gateway or a picker, and never says
+whether the Gateway took the route: that stands in the route's own status.
+"""
+
+from typing import Final
+
+from shardwright.api.llmservice import LLMService, LLMServiceSpec
+from shardwright.api.names import CLIENT_PORT, ENGINE_PORT, gateway_path, service_labels
+from shardwright.api.problems import Problem
+from shardwright.api.reasons import Reason
+from shardwright.render.children import metadata
+from shardwright.render.request import Capabilities, JsonObject
+from shardwright.render.routing import wants_gateway
+
+ROUTE: Final = "HTTPRoute"
+POOL: Final = "InferencePool"
+
+
+def gateway_kinds(spec: LLMServiceSpec) -> tuple[str, ...]:
+    """Return the kinds that a spec asks for."""
+    if not wants_gateway(spec):
+        return ()
+    reference = spec.routing.gateway_ref if spec.routing else None
+    return (ROUTE, POOL) if reference and reference.endpoint_picker else (ROUTE,)
+
+
+def lacking(spec: LLMServiceSpec, served: Capabilities) -> tuple[Problem, ...]:
+    """Name the kinds that a spec asks for and that the cluster does not serve, or does not let us write."""
+    there = {ROUTE: served.http_route, POOL: served.inference_pool}
+    missing = [kind for kind in gateway_kinds(spec) if not there[kind]]
+    if not missing:
+        return ()
+    message = (
+        f"{' and '.join(missing)} cannot be written: install the CRDs, set rbac.gateways in the operator's "
+        "chart, and restart the operator; until then the endpoint is the Service alone"
+    )
+    field = "spec.routing.type"
+    return (Problem(reason=Reason.GATEWAY_UNAVAILABLE, field=field, message=message, blocking=False),)
+
+
+def gateway_objects(
+    service: LLMService, selector: dict[str, str], served: Capabilities
+) -> tuple[JsonObject, ...]:
+    """Return what there is to be; nothing while a kind is missing. `selector`: of engines that serve."""
+    kinds = gateway_kinds(service.spec)
+    if not kinds or lacking(service.spec, served):
+        return ()
+    pool = (_pool(service, selector),) if POOL in kinds else ()
+    return (*pool, _route(service, pooled=bool(pool)))
+
+
+def _route(service: LLMService, *, pooled: bool) -> JsonObject:
+    """Return the route: `/namespace/name/v1/...` at the Gateway is `/v1/...` at the engines.
+
+    Several services share a listener, and clients tell them apart by the path before `/v1`; a match by model
+    would need the body. A request may last as long as its stream, so the route sets no limit (0s).
+    """
+    name, namespace = service.metadata.name, service.metadata.namespace
+    reference = service.spec.routing.gateway_ref if service.spec.routing else None
+    if reference is None:
+        raise ValueError("routing.type Gateway needs routing.gatewayRef")
+    parent: JsonObject = {
+        "group": "gateway.networking.k8s.io",
+        "kind": "Gateway",
+        "name": reference.name,
+        "namespace": reference.namespace or namespace,
+    }
+    if reference.section_name:
+        parent["sectionName"] = reference.section_name
+    to_service = {"group": "", "kind": "Service", "name": name, "port": CLIENT_PORT, "weight": 1}
+    to_pool = {"group": "inference.networking.k8s.io", "kind": POOL, "name": name, "weight": 1}
+    rewrite = {
+        "type": "URLRewrite",
+        "urlRewrite": {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}},
+    }
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": ROUTE,
+        "metadata": metadata(service, name, service_labels(name)),
+        "spec": {
+            "parentRefs": [parent],
+            "rules": [
+                {
+                    "matches": [{"path": {"type": "PathPrefix", "value": gateway_path(namespace, name)}}],
+                    "filters": [rewrite],
+                    "backendRefs": [to_pool if pooled else to_service],
+                    "timeouts": {"request": "0s"},
+                }
+            ],
+        },
+    }
+
+
+def _pool(service: LLMService, selector: dict[str, str]) -> JsonObject:
+    """Return the pool: the engines that serve, as the Services select them."""
+    name = service.metadata.name
+    reference = service.spec.routing.gateway_ref if service.spec.routing else None
+    picker = reference.endpoint_picker if reference else None
+    if picker is None:
+        raise ValueError("an InferencePool needs routing.gatewayRef.endpointPicker")
+    return {
+        "apiVersion": "inference.networking.k8s.io/v1",
+        "kind": POOL,
+        "metadata": metadata(service, name, service_labels(name)),
+        "spec": {
+            "selector": {"matchLabels": selector},
+            "targetPorts": [{"number": ENGINE_PORT}],
+            "endpointPickerRef": {
+                "group": "",
+                "kind": "Service",
+                "name": picker.name,
+                "port": {"number": picker.port},
+                # A picker that is away costs balance, not requests.
+                "failureMode": "FailOpen",
+            },
+        },
+    }
