@@ -388,10 +388,10 @@ def test_other_prices_are_another_pod_of_the_operator() -> None:
 @pytest.mark.parametrize(
     ("values", "ports"),
     [
-        (("prometheus.url=http://a.b:9090",), [9090, 8000]),
-        (("prometheus.url=http://a.b",), [80, 8000]),
-        (("prometheus.url=https://a.b/x",), [443, 8000]),
-        (("engineMetrics.enabled=true",), [8000]),
+        (("prometheus.url=http://a.b:9090",), [9090, 8000, 8001]),
+        (("prometheus.url=http://a.b",), [80, 8000, 8001]),
+        (("prometheus.url=https://a.b/x",), [443, 8000, 8001]),
+        (("engineMetrics.enabled=true",), [8000, 8001]),
         (("engineMetrics.enabled=false",), []),
     ],
 )
@@ -410,6 +410,7 @@ def test_the_network_policy_selects_the_pod_and_names_its_port() -> None:
         [6443],
         [9443],
         [8000],
+        [8001],
         [9090],
     ]
     assert policy["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]

@@ -148,6 +148,52 @@ def test_scale_to_zero_and_back(world: World) -> None:
     assert len([key for key in world.children("chat") if key[0] == "ControllerRevision"]) == 1
 
 
+def test_an_idle_service_at_zero_stays_there_through_restarts_and_new_revisions(world: World) -> None:
+    """How it comes there takes engines that are read, and is tested with traffic (test_zero.py)."""
+
+    def engines() -> dict[str, int]:
+        return {
+            found["metadata"]["name"]: found["spec"]["replicas"]
+            for found in world.deployments("chat")
+            if found["metadata"]["labels"]["shardwright.dev/role"] == "engine"
+        }
+
+    def asleep() -> bool:
+        pods = [p for p in world.pods() if p["metadata"]["labels"]["shardwright.dev/role"] == "engine"]
+        return not pods and world.is_("chat", "Ready", "True", "ScaledToZero")
+
+    world.add_node("a")
+    sleepy = {
+        "scaling": {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"idleSeconds": 86_400}},
+        "routing": {"type": "Router"},
+    }
+    world.apply(world.service("chat", **sleepy))
+    world.until("chat", "Ready", "True", "Serving")
+    world.operator.stop()
+    service = f"{SERVICES.format(world.namespace)}/chat"
+    world.cluster.api.merge(f"{service}/status", {"status": {"scaling": {"desiredReplicas": 0}}})
+    [name] = engines()
+    world.cluster.api.merge(
+        f"/apis/apps/v1/namespaces/{world.namespace}/deployments/{name}", {"spec": {"replicas": 0}}
+    )
+    world.operator.start()
+    wait_until(asleep, "a service at zero")
+    assert world.is_("chat", "Available", "True", "ScaledToZero")
+    assert world.get("chat")["status"]["plan"]["pricePerHour"] == "0.00"
+    before = world.at_rest()
+    world.operator.stop()
+    world.operator.start()
+    assert world.at_rest() == before
+
+    world.apply(world.service("chat", **sleepy, engine=env("b")))
+    wait_until(lambda: name not in engines() and asleep(), "another revision")
+    assert list(engines().values()) == [0]
+
+    world.apply(world.service("chat", routing={"type": "Router"}, engine=env("b")))
+    world.until("chat", "Ready", "True", "Serving")
+    assert list(engines().values()) == [1]
+
+
 def test_the_same_name_again_before_the_old_children_are_gone(world: World) -> None:
     world.add_node("a")
     world.apply(world.service("chat", replicas=2))

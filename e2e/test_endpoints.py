@@ -82,20 +82,22 @@ def workers(live: LiveCluster) -> Iterator[list[int]]:
 
 @pytest.fixture
 def pair(live: LiveCluster, tmp_path: Path) -> Iterator[Pair]:
+    with a_pair(live, tmp_path) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def a_pair(live: LiveCluster, tmp_path: Path, *told: str, holds: bool = False) -> Iterator[Pair]:
+    """Run a router and its neighbour; `told` are further arguments of that."""
     port, metrics, probes = free_ports("127.0.0.1", 3)
-    argv = [*router_args("kv_aware"), f"--port={port}", f"--prometheus-port={metrics}"]
+    argv = [*router_args("kv_aware", holds=holds), f"--port={port}", f"--prometheus-port={metrics}"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     router = Process("router", [str(program()), *argv], tmp_path / "router.log", environment)
     sources = os.pathsep.join((str(SOURCES), str(SOURCES.parent / "operator" / "src")))
     follow = [
         *(sys.executable, "-m", "shardwright.cli.main", "endpoints", "--service=chat-engine"),
-        *(
-            "--namespace=default",
-            f"--router=http://127.0.0.1:{port}",
-            "--address=127.0.0.1",
-            f"--port={probes}",
-        ),
-        f"--kubeconfig={live.cluster.kubeconfig}",
+        *("--namespace=default", f"--router=http://127.0.0.1:{port}", "--address=127.0.0.1"),
+        *(f"--port={probes}", f"--kubeconfig={live.cluster.kubeconfig}", *told),
     ]
     neighbour = Process(
         "endpoints", follow, tmp_path / "endpoints.log", environment | {"PYTHONPATH": sources}
@@ -103,12 +105,14 @@ def pair(live: LiveCluster, tmp_path: Path) -> Iterator[Pair]:
     made = Pair(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{probes}", router, neighbour)
     router.start()
     neighbour.start()
-    yield made
-    neighbour.stop()
-    router.stop()
-    for item in live.cluster.api.get(SLICES)["items"]:
-        if item["metadata"]["name"].startswith("w-"):
-            live.cluster.api.delete(f"{SLICES}/{item['metadata']['name']}")
+    try:
+        yield made
+    finally:
+        neighbour.stop()
+        router.stop()
+        for item in live.cluster.api.get(SLICES)["items"]:
+            if item["metadata"]["name"].startswith("w-"):
+                live.cluster.api.delete(f"{SLICES}/{item['metadata']['name']}")
 
 
 def a_slice(port: int, *, ready: bool) -> Json:

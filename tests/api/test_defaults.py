@@ -68,6 +68,33 @@ def test_replicas_and_the_load_of_one(patch, planned, per_replica):
     assert resolved.traffic.concurrency_per_replica == per_replica
 
 
+ZERO = {"scaling": {"scaleToZero": {"idleSeconds": 60}}}
+QUEUES = {"routing": {"type": "Router", "maxQueuedRequests": 9, "maxQueueSeconds": 9}}
+
+
+def test_zero_needs_routers_and_what_survives_a_node_keeps_its_replicas():
+    def found(*patches):
+        made = spec(merged(*patches))
+        told = [problem.field for problem in unimplemented(made)]
+        scale = defaults.resolve(made).scale
+        return scale.idle_seconds, scale.min_replicas, scale.planned_replicas, told
+
+    asked, queues = (
+        "spec.scaling.scaleToZero",
+        ["spec.routing.maxQueuedRequests", "spec.routing.maxQueueSeconds"],
+    )
+    assert found(ZERO, {}) == (None, 1, 1, [asked])
+    assert found(ZERO, {"routing": {"type": "Router"}}) == (60, 0, 1, [])
+    assert found(ZERO, QUEUES) == (60, 0, 1, [])
+    assert found({}, QUEUES) == (None, 1, 1, queues)
+    assert found(ZERO, merged(QUEUES, {"availability": {"surviveNodeLoss": True}})) == (
+        None,
+        2,
+        2,
+        [asked, *queues],
+    )
+
+
 def test_every_accepted_example_resolves():
     for case in RULES:
         resolved = defaults.resolve(spec(case.accepted))

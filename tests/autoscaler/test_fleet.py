@@ -24,7 +24,7 @@ from shardwright.planner.signals import ABSENT, NO_EDGE, ZERO, Readings, Signal,
 POD = ("team", "chat-1")
 EDGES = Edges(1.0, 0.05, 5000.0)
 READINGS = [name for name, field in FleetSignals.__dataclass_fields__.items() if field.default is ABSENT]
-assert len(READINGS) == 12
+assert len(READINGS) == 13
 
 
 def moment(

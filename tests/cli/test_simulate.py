@@ -127,3 +127,12 @@ def test_the_replica_is_the_plan_s_without_a_model(tmp_path, capsys, simulate):
     assert "--replica-model: is needed without -f" in capsys.readouterr().err
     assert main([*words, "--gpu", "T4:1"]) == 2
     assert "there is no plan to take a replica from" in capsys.readouterr().err
+
+
+def test_a_service_that_goes_to_zero_is_refused(tmp_path, capsys, simulate):
+    assert simulate
+    sleepy = service(scaling={"scaleToZero": {"idleSeconds": 600}}, routing={"type": "Router"})
+    (tmp_path / "svc.yaml").write_text(yaml.safe_dump(sleepy))
+    files = ["--trace", str(tmp_path / "trace.csv"), "--replica-model", str(tmp_path / "replica.json")]
+    assert main(["simulate", "-f", str(tmp_path / "svc.yaml"), *files]) == 2
+    assert "spec.scaling.scaleToZero: a replay keeps at least one replica" in capsys.readouterr().err

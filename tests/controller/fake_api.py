@@ -327,7 +327,12 @@ class Fake:
                         "ownerReferences": [{"kind": "ReplicaSet", "name": f"{name}-5f", "controller": True}],
                     },
                     "spec": template["spec"] | {"nodeName": node},
-                    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+                    # By its address a test knows a pod.
+                    "status": {
+                        "phase": "Running",
+                        "podIP": f"{name}-{index}",
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                    },
                 }
                 self.pods[namespace, f"{name}-{index}"] = pod
                 self.parts.store.set_pod(copy.deepcopy(pod))

@@ -106,3 +106,11 @@ def test_the_size_with_which_a_service_goes_on(sized, planned, bounds, expected)
     low, high, most = bounds
     told = Sized(replicas=sized[0], planned=sized[1])
     assert size_kept(told, planned=planned, low=low, high=high, most=most) == expected
+
+
+def test_what_was_scaled_to_zero_stays_there_whatever_load_is_stated():
+    def kept(replicas, *, sleeps):
+        told = Sized(replicas=replicas, planned=1)
+        return size_kept(told, planned=3, low=0, high=None, most=8, sleeps=sleeps)
+
+    assert (kept(0, sleeps=True), kept(1, sleeps=True), kept(0, sleeps=False)) == (0, 3, 3)

@@ -69,6 +69,8 @@ def test_each_change_of_size_is_one_event_the_oldest_first():
         ("ScaledUp", "Scale", "Normal"),
         ("ScaledDown", "Scale", "Normal"),
     ]
+    zero = told(decisions=[change(5, 0, 1, "Woken"), change(4, 1, 0, "Idle"), *(after.decisions or ())])
+    assert [e.reason for e in scaling_events(after, zero)] == ["ScaledToZero", "Woken"]
     assert scaling_events(before, after)[0].message.startswith("2 to 4 replicas: Demand (demand 1.94, ")
     assert scaling_events(after, after) == scaling_events(None, None) == scaling_events(after, None) == ()
     assert len(scaling_events(None, after)) == 3

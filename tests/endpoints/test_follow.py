@@ -43,8 +43,24 @@ class FakeApi:
         yield answer
 
 
-def follower(router, *answers):
-    return Follower(FakeApi(*answers), router, "team", "chat-engine")
+class Own:
+    """An activator that only says what it is told."""
+
+    url = "http://127.0.0.1:8002"
+
+    def __init__(self, router):
+        self.router, self.said, self.draining = router, [], False
+
+    def hold(self):
+        self.said.append("hold")
+
+    def release(self, engines):
+        assert self.url not in self.router.urls, "the router would send them back"
+        self.said.append(sorted(engines))
+
+
+def follower(router, *answers, activator=None):
+    return Follower(FakeApi(*answers), router, "team", "chat-engine", activator)
 
 
 async def test_it_fills_an_empty_router_and_is_ready_then():
@@ -120,3 +136,78 @@ async def test_a_worker_is_not_asked_for_twice_while_it_is_waited_for():
         await found.mend()
     assert router.said == [("add", A)]
     router.speaks.set()
+
+
+async def test_without_an_engine_the_activator_is_the_one_worker():
+    router = FakeRouter()
+    own = Own(router)
+    found = follower(router, ([a_slice("a", 1, [])], "1"), activator=own)
+    await found.mend()
+    assert (found.filled, router.urls) == (False, set()), "nothing is known yet"
+    await found.list_once()
+    await found.mend()
+    assert (found.filled, router.urls, own.said) == (True, {Own.url}, ["hold"])
+
+
+async def test_the_activator_is_there_before_the_last_engine_is_not():
+    router = FakeRouter()
+    router.urls, router.silent = {A}, {Own.url}
+    own = Own(router)
+    found = follower(router, ([a_slice("a", 1, [])], "1"), activator=own)
+    await found.list_once()
+    await asyncio.wait_for(found.mend(), 60)
+    assert router.urls == {A}, "it is waited for"
+    router.speaks.set()
+    await asyncio.sleep(0)
+    await found.mend()
+    assert router.said == [("add", Own.url), ("remove", A)]
+    assert router.urls == {Own.url}
+
+
+async def test_what_is_held_goes_to_engines_only_when_the_router_has_nobody_else():
+    router = FakeRouter()
+    router.urls, router.silent = {Own.url}, {B}
+    own = Own(router)
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1", "10.0.0.2"])], "1"), activator=own)
+    await found.list_once()
+    await asyncio.wait_for(found.mend(), 60)
+    # The first engine is enough; the second is still waited for.
+    assert own.said == [[A]]
+    assert router.said == [("add", A), ("add", B), ("remove", Own.url)]
+    assert found.filled
+
+
+async def test_while_the_engine_does_not_answer_the_activator_stays():
+    router = FakeRouter()
+    router.urls, router.silent = {Own.url}, {A}
+    own = Own(router)
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1"])], "1"), activator=own)
+    await found.list_once()
+    await asyncio.wait_for(found.mend(), 60)
+    assert (router.urls, own.said, found.filled) == ({Own.url}, [], True)
+
+
+async def test_an_outage_of_the_api_server_at_zero_changes_nothing():
+    router = FakeRouter()
+    own = Own(router)
+    found = follower(router, ([a_slice("a", 1, [])], "1"), Transient("away"), activator=own)
+    for _ in range(2):
+        await found.list_once()
+        await found.mend()
+    assert router.said == [("add", Own.url)]
+    assert found.filled
+
+
+async def test_a_router_that_is_on_its_way_out_is_not_waited_for():
+    router = FakeRouter()
+    router.urls = {Own.url}
+    own = Own(router)
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1"])], "1"), activator=own)
+    await found.list_once()
+    router.up = False
+    await found.mend()
+    assert own.said == [], "it may only be slow"
+    own.draining = True
+    router.urls = set()
+    await found.mend()
+    assert own.said == [[A]]

@@ -59,6 +59,10 @@ CASES = {
     "no room": (health(condition("Placed", "False", "NoRoom"), condition("Ready", "False")), "Progressing"),
     "starting": (health(condition("Placed", "True"), condition("Ready", "False", "Starting")), "Progressing"),
     "asked to run nothing": (health(condition("Ready", "False", "ScaledToZero")), "Suspended"),
+    "idle, and woken by the next request": (
+        health(condition("Available", "True", "ScaledToZero"), condition("Ready", "True", "ScaledToZero")),
+        "Healthy",
+    ),
     "a plan waits for approval while another serves": (
         health(
             condition("Available", "True"),

@@ -126,6 +126,40 @@ def test_the_pod_outlives_its_streams_and_asks_for_no_gpu():
         assert container["lifecycle"]["preStop"]["sleep"]["seconds"] == 15
 
 
+SLEEPY = ROUTER | {"scaling": {"scaleToZero": {"idleSeconds": 600}}}
+
+
+def held(spec):
+    """What the containers beside the router are told of requests that are held, and what the router is of that."""
+    pod = objects(spec)["Deployment", "chat-router"]["spec"]["template"]["spec"]
+    router, endpoints = (c["args"] for c in pod["containers"])
+    told = dict(word.removeprefix("--").split("=") for word in endpoints if "=" in word)
+    mine = ("activator-port", "model", "hold-requests", "hold-seconds", "drain-seconds")
+    return {key: told[key] for key in mine if key in told}, "--disable-circuit-breaker" in router
+
+
+def test_requests_are_held_where_there_may_be_no_engine_and_nowhere_else():
+    assert held(ROUTER) == ({}, False)
+    assert held(SLEEPY | {"availability": {"surviveNodeLoss": True}}) == ({}, False)
+    told, open_always = held(SLEEPY | {"drain": {"maxSeconds": 60}})
+    assert open_always
+    assert told.pop("hold-seconds") == str(plan_start_s() + 120)
+    assert told == {"activator-port": "8002", "model": "chat", "hold-requests": "256", "drain-seconds": "60"}
+
+
+def test_what_may_be_held_is_what_the_spec_says():
+    routing = {"routing": {"type": "Router", "maxQueuedRequests": 0, "maxQueueSeconds": 30}}
+    told, _ = held(
+        SLEEPY | routing | {"model": {"id": "meta-llama/Llama-3.1-8B-Instruct", "servedName": "mine"}}
+    )
+    assert (told["hold-requests"], told["hold-seconds"], told["model"]) == ("0", "30", "mine")
+
+
+def plan_start_s():
+    (record,) = (obj for (kind, _), obj in objects(SLEEPY).items() if kind == "ControllerRevision")
+    return record["data"]["startupSeconds"]
+
+
 @given(st.sampled_from(["Auto", "CacheAware", "LeastLoad", "RoundRobin", "PowerOfTwo"]), st.integers(0, 5000))
 def test_whatever_is_asked_for_is_valid(chosen, shared):
     spec = {"routing": {"type": "Router", "policy": chosen}, "workload": {"sharedPrefixTokens": shared}}

@@ -143,6 +143,16 @@ class Client:
         self._call(self._one(prompt, tokens))
         return self.results[before]
 
+    def at_once(self, count: int, tokens: int = 16) -> list[Result]:
+        """Send so many requests at the same time and wait for all of them; nothing else may be on its way."""
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*(self._one(f"question {n}", tokens) for n in range(count)))
+
+        before = len(self.results)
+        self._call(all_of_them())
+        return self.results[before:]
+
     def _known(self) -> tuple[str, ...]:
         return self._endpoints.known if self._endpoints else ()
 

@@ -146,6 +146,8 @@ class Scale:
     """None: as many as pool.maxGPUs holds."""
     planned_replicas: int
     """How many replicas to run now: spec.replicas under External, minReplicas (at least 1) otherwise."""
+    idle_seconds: int | None = None
+    """How long without requests before no replica runs; None: one runs always."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +238,10 @@ def _targets(spec: LLMServiceSpec) -> Targets:
 def _scale(spec: LLMServiceSpec, *, survive: bool) -> Scale:
     scaling = spec.scaling or ScalingSpec()
     minimum = scaling.min_replicas
-    if minimum is None:
+    idle = idle_seconds(spec)
+    if minimum is None and idle is not None:
+        minimum = 0
+    elif minimum is None:
         minimum = MIN_REPLICAS_SURVIVING_NODE_LOSS if survive else DEFAULT_MIN_REPLICAS
         minimum = minimum if scaling.max_replicas is None else min(minimum, scaling.max_replicas)
     external = spec.replicas if scaling.mode == "External" else None
@@ -244,9 +249,22 @@ def _scale(spec: LLMServiceSpec, *, survive: bool) -> Scale:
         mode=scaling.mode or "Auto",
         min_replicas=minimum,
         max_replicas=scaling.max_replicas,
-        # Until an idle service can be woken, the lower bound 0 of scale to zero still runs one replica.
+        # A service begins with one replica, and is planned for it: none runs only after it was idle.
         planned_replicas=max(minimum, 1) if external is None else external,
+        idle_seconds=idle,
     )
+
+
+def idle_seconds(spec: LLMServiceSpec) -> int | None:
+    """Return after how long without requests no replica runs; None where one runs always.
+
+    Requests that come to a service without replicas are held beside its routers, and nowhere else. What is to
+    survive the loss of a node keeps its replicas.
+    """
+    asked = spec.scaling.scale_to_zero if spec.scaling else None
+    routed = spec.routing is not None and spec.routing.type == "Router"
+    survive = bool(spec.availability and spec.availability.survive_node_loss)
+    return asked.idle_seconds if asked is not None and routed and not survive else None
 
 
 def _target(milliseconds: int) -> LatencyTarget:

@@ -32,6 +32,7 @@ ROUTER_METRICS_PORT = 29000
 """The router's own default."""
 ENDPOINTS_CONTAINER = "endpoints"
 ENDPOINTS_PORT = 8001
+ACTIVATOR_PORT = 8002
 """Probes of `shardwright endpoints`, beside the router."""
 FETCH_CONTAINER = "fetch"
 CLIENT_PORT = 80

@@ -139,6 +139,7 @@ class Reason(StrEnum):
     # Events of a size
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
+    WOKEN = "Woken"
 
 
 class CalibrationReason(StrEnum):
@@ -360,7 +361,10 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
         Reason.SETTLED: "Everything is as the spec asks; nothing to do.",
         Reason.WAITS_FOR_PERSON: "The operator cannot go on by itself; do what the message says.",
-        Reason.SCALED_TO_ZERO: "No replica is wanted now; raise the replica count to serve.",
+        Reason.SCALED_TO_ZERO: (
+            "No replica is wanted now. With Ready=True the service was idle, and the next request starts "
+            "one; otherwise raise the replica count to serve."
+        ),
         Reason.HEALTHY: "No trouble is seen; nothing to do.",
         Reason.CRASH_LOOP: (
             "The engine ends again and again; read its last lines in the message or in its log."
@@ -482,6 +486,7 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
         ),
         Reason.SCALED_UP: "Event: the autoscaler asks for more replicas; status.scaling has the figures.",
         Reason.SCALED_DOWN: "Event: the autoscaler asks for fewer replicas; status.scaling has the figures.",
+        Reason.WOKEN: "Event: a request came while no replica ran, and one is started for it.",
     }
 )
 """One sentence for each reason: what it means and what to do next."""

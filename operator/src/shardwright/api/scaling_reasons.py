@@ -21,6 +21,8 @@ class ScalingRule(StrEnum):
     MAXIMUM = "Maximum"
     GPU_BUDGET = "GPUBudget"
     NO_PLACE = "NoPlace"
+    IDLE = "Idle"
+    WOKEN = "Woken"
 
 
 class ScalingVeto(StrEnum):
@@ -31,6 +33,7 @@ class ScalingVeto(StrEnum):
     QUEUE_STANDS = "QueueStands"
     SURVIVORS_TOO_FULL = "SurvivorsTooFull"
     ONE_STEP_AT_A_TIME = "OneStepAtATime"
+    ROUTERS_SILENT = "RoutersSilent"
 
 
 class InfeasibleTerm(StrEnum):
@@ -46,6 +49,7 @@ class UnknownSignal(StrEnum):
     SIGNALS_UNKNOWN = "SignalsUnknown"
     TTFT_NOT_AN_EDGE = "TTFTNotAnEdge"
     TPOT_NOT_AN_EDGE = "TPOTNotAnEdge"
+    ROUTERS_SILENT = "RoutersSilent"
 
 
 RULE_SENTENCES: Final[Mapping[ScalingRule, str]] = MappingProxyType(
@@ -71,6 +75,14 @@ RULE_SENTENCES: Final[Mapping[ScalingRule, str]] = MappingProxyType(
             "Replicas that were asked for find no node, so the size goes back to those that have one; it is "
             "tried again later: add nodes or free GPUs."
         ),
+        ScalingRule.IDLE: (
+            "No request for scaling.scaleToZero.idleSeconds, so that no replica runs; the next request "
+            "starts one, and waits for it."
+        ),
+        ScalingRule.WOKEN: (
+            "A request came while no replica ran; one runs until it has been ready and idle for "
+            "scaling.scaleToZero.idleSeconds."
+        ),
     }
 )
 VETO_SENTENCES: Final[Mapping[ScalingVeto, str]] = MappingProxyType(
@@ -87,6 +99,10 @@ VETO_SENTENCES: Final[Mapping[ScalingVeto, str]] = MappingProxyType(
             "The replicas that stay could not hold what runs now within 80 % of their KV cache."
         ),
         ScalingVeto.ONE_STEP_AT_A_TIME: "At most a third of the replicas leaves at once; the rest follows.",
+        ScalingVeto.ROUTERS_SILENT: (
+            "The service is idle, but not all of its routers answer that they would hold requests, so that "
+            "the last replica stays."
+        ),
     }
 )
 INFEASIBLE_SENTENCES: Final[Mapping[InfeasibleTerm, str]] = MappingProxyType(
@@ -117,6 +133,11 @@ UNKNOWN_SENTENCES: Final[Mapping[UnknownSignal, str]] = MappingProxyType(
             "slo.tpot is no edge of the engines' histogram, so slow requests are not counted and the "
             "size follows the load alone; use a newer engine.version, which takes edges, or write a target "
             "that is an edge."
+        ),
+        UnknownSignal.ROUTERS_SILENT: (
+            "The service is idle, and whether its routers would hold requests is not known, so that it is "
+            "not scaled to zero; see that the Service selects routers which are ready, and that the operator "
+            "reaches port 8001 of their pods."
         ),
     }
 )

@@ -52,7 +52,8 @@ class ScalingSpec(ApiModel):
     schedules: Annotated[list[ScaleSchedule], Field(max_length=16)] | None = None
     """Bounds by time of day."""
     scale_to_zero: ScaleToZero | None = None
-    """Lets an idle service run no replica."""
+    """Lets an idle service run no replica, with routing.type Router; a request that comes then waits for
+    one."""
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
@@ -178,9 +179,9 @@ class RoutingSpec(ApiModel):
     gateway_ref: GatewayRef | None = None
     """The Gateway, with type Gateway."""
     max_queued_requests: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Requests that may wait in the router."""
+    """Requests that may wait at each router while no replica runs; 256 when absent."""
     max_queue_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
-    """How long a request may wait in the router."""
+    """How long a request may wait there; somewhat more than a start may take when absent."""
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(

@@ -340,7 +340,7 @@ class ScalingStatus(ApiModel):
     """The rule that keeps the size from what the load takes: Maximum, GPUBudget or NoPlace; absent when
     none."""
     unknown: Annotated[list[ReasonName], Field(max_length=4)] | None = None
-    """What is not known of the engines: SignalsUnknown, TTFTNotAnEdge, TPOTNotAnEdge; absent when all is."""
+    """What is not known: SignalsUnknown, TTFTNotAnEdge, TPOTNotAnEdge, RoutersSilent; absent when all is."""
     infeasible: Annotated[list[ReasonName], Field(max_length=4)] | None = None
     """Targets that no size keeps, from the table of terms; absent when there is none."""
     decisions: Annotated[list[ScalingDecision], Field(max_length=5)] | None = None

@@ -8,6 +8,7 @@ change that implements its field.
 from collections.abc import Callable
 from typing import Final
 
+from shardwright.api.defaults import idle_seconds
 from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
@@ -15,8 +16,15 @@ from shardwright.api.reasons import Reason
 _Rule = tuple[str, str, Callable[[LLMServiceSpec], bool]]
 
 _QUEUE: Final = (
-    "the router's own queue counts no streams and refuses at once, so it is not used; requests queue in the "
-    "engines, which --max-num-queued-reqs in engine.args bounds"
+    "it bounds what waits for a service that was scaled to zero (scaling.scaleToZero); else requests queue "
+    "in the engines, which --max-num-queued-reqs in engine.args bounds, since the router's own queue counts "
+    "no streams and refuses at once"
+)
+
+_ZERO: Final = (
+    "at least one replica runs: a service without replicas is woken by requests that its routers hold, and "
+    "what survives the loss of a node keeps its replicas; write routing.type: Router, and no "
+    "availability.surviveNodeLoss"
 )
 
 _RULES: Final[tuple[_Rule, ...]] = (
@@ -42,8 +50,8 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     (
         "spec.scaling.scaleToZero",
-        "scale to zero is not implemented yet; at least one replica runs",
-        lambda s: bool(s.scaling and s.scaling.scale_to_zero),
+        _ZERO,
+        lambda s: bool(s.scaling and s.scaling.scale_to_zero) and idle_seconds(s) is None,
     ),
     (
         "spec.routing.type",
@@ -63,12 +71,12 @@ _RULES: Final[tuple[_Rule, ...]] = (
     (
         "spec.routing.maxQueuedRequests",
         _QUEUE,
-        lambda s: bool(s.routing and s.routing.max_queued_requests is not None),
+        lambda s: bool(s.routing and s.routing.max_queued_requests is not None) and idle_seconds(s) is None,
     ),
     (
         "spec.routing.maxQueueSeconds",
         _QUEUE,
-        lambda s: bool(s.routing and s.routing.max_queue_seconds),
+        lambda s: bool(s.routing and s.routing.max_queue_seconds) and idle_seconds(s) is None,
     ),
     (
         "spec.disaggregation.mode",

@@ -164,6 +164,7 @@ def fleet_signals(
         reporting=len(seen),
         arrived=_arrived(seen, interval_s, refused),
         refused=refused,
+        running=_sum([span.now.running for span in seen]),
         waiting=_sum([span.now.waiting for span in seen]),
         kv_share=_mean([span.now.kv_share for span in seen]),
         first_tokens=first,

@@ -8,7 +8,7 @@ decides a size.
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from shardwright.api.scaling_reasons import ScalingRule, UnknownSignal
+from shardwright.api.scaling_reasons import ScalingRule, ScalingVeto, UnknownSignal
 from shardwright.api.status import ScalingDecision, ScalingInputs, ScalingStatus
 from shardwright.autoscaler.law import complete
 from shardwright.autoscaler.signals import FleetSignals
@@ -53,6 +53,8 @@ def circumstances(decision: Decision, signals: FleetSignals) -> Circumstances:
     ):
         if isinstance(reading, Unknown) and reading.why is Why.NO_EDGE:
             unknown.append(name.value)
+    if ScalingVeto.ROUTERS_SILENT in decision.vetoes:
+        unknown.append(UnknownSignal.ROUTERS_SILENT.value)
     return Circumstances(
         limit=decision.rule.value if decision.rule in LIMITS else "",
         unknown=tuple(unknown),

@@ -77,12 +77,28 @@ def tick(state: State, signals: FleetSignals, plan: ScalingPlan, now: float) -> 
     state = _placed(state, signals)
     desired, rule, vetoes = _sized(state, signals, inputs, wanted)
     desired, rule = _limited(desired, rule, state, plan)
+    state = _idle(state, signals, plan, desired)
+    if _idle_long_enough(state, plan):
+        desired, rule = (0, ScalingRule.IDLE) if plan.wakeable else (desired, ScalingRule.HELD)
+        vetoes = () if plan.wakeable else (ScalingVeto.ROUTERS_SILENT,)
     terms = feedback.infeasible_terms(inputs.infeasible_share, served, plan)
     return (
         state,
         desired,
         Decision(desired=desired, rule=rule, inputs=inputs, vetoes=vetoes, infeasible=terms),
     )
+
+
+def woken(least: int, most: int) -> Decision:
+    """Return the decision to run again, for a request that came while no replica ran, within bounds.
+
+    What follows begins with a new `State()`: the time without requests counts from when a replica is ready.
+    """
+    nothing = Inputs(
+        size=0, demand=0.0, floor=0.0, headroom=1.0, slowness=1.0, rate_per_replica_per_s=0.0, miss_share=0.0,
+        infeasible_share=0.0,
+    )  # fmt: skip
+    return Decision(desired=min(max(1, least), most), rule=ScalingRule.WOKEN, inputs=nothing)
 
 
 def complete(signals: FleetSignals) -> bool:
@@ -173,6 +189,21 @@ def _placed(state: State, signals: FleetSignals) -> State:
     if clock - since < PLACE_PATIENCE_S:
         return state
     return replace(state, ceiling=signals.ready + signals.starting, ceiling_until_s=clock + PLACE_RETRY_S)
+
+
+def _idle(state: State, signals: FleetSignals, plan: ScalingPlan, desired: int) -> State:
+    """Take note of since when there is one replica and no request; what is not known begins it anew."""
+    changing = signals.starting or signals.draining or signals.unschedulable
+    seen = (signals.running, signals.waiting, signals.arrived, signals.finished)
+    alone = plan.idle_s is not None and desired == signals.ready == 1 and not changing
+    if not alone or not complete(signals) or not known(*seen) or any(map(number, seen)):
+        return replace(state, idle_since_s=None)
+    return state if state.idle_since_s is not None else replace(state, idle_since_s=state.clock_s)
+
+
+def _idle_long_enough(state: State, plan: ScalingPlan) -> bool:
+    since = state.idle_since_s
+    return plan.idle_s is not None and since is not None and state.clock_s - since >= plan.idle_s
 
 
 @dataclass(frozen=True, slots=True)

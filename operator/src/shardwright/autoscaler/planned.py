@@ -87,7 +87,7 @@ def _line(engine: Engine, most: float) -> tuple[float, float]:
 
 def scaling_plan(
     plan: Plan, spec: LLMServiceSpec, resolved: Resolved, model: ReplicaModel, *, cold_start_s: float,
-    min_replicas: int, max_replicas: int | None, max_gpus: int,
+    min_replicas: int, max_replicas: int | None, max_gpus: int, idle_s: float | None = None,
 ) -> ScalingPlan:  # fmt: skip
     """Return what the law decides within. `model`: see `replica_model`.
 
@@ -117,6 +117,7 @@ def scaling_plan(
         gpus_per_replica=each,
         max_gpus=budget,
         cold_start_s=cold_start_s,
+        idle_s=idle_s,
     )
 
 

@@ -30,6 +30,7 @@ class FleetSignals:
     refused: float = 0.0
     """Of those, refused by the bounds of the engines' queues: at least so many. They got no first token, and
     are misses that more replicas would mend."""
+    running: Reading = ABSENT
     waiting: Reading = ABSENT
     kv_share: Reading = ABSENT
     """Mean share of the KV cache in use on ready pods."""
@@ -70,6 +71,10 @@ class ScalingPlan:
     max_gpus: int = 1 << 30
     cold_start_s: float = 120.0
     """The start-up budget: for how long a starting pod is supply to wait for."""
+    idle_s: float | None = None
+    """For how long the last replica must have had no request before none runs; None: it always runs."""
+    wakeable: bool = True
+    """Requests that come while none runs are held, and would be heard of."""
 
     def __post_init__(self) -> None:
         """Refuse what no size satisfies. Raises ValueError naming the field."""

@@ -46,6 +46,8 @@ class State:
     ceiling: int | None = None
     """Replicas that found a node, while more are not tried."""
     ceiling_until_s: float = 0.0
+    idle_since_s: float | None = None
+    """Since when the one replica that there is has been seen to have no request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

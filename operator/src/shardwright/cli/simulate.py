@@ -200,6 +200,11 @@ def _plan(args: argparse.Namespace, unit: _Unit, trace: Trace) -> ScalingPlan:
     if args.filename is not None:
         spec = read_service(args.filename).service.spec
         resolved = resolve(spec)
+        if resolved.scale.idle_seconds is not None:
+            raise InputError(
+                f"{args.filename}: spec.scaling.scaleToZero: a replay keeps at least one replica, so that "
+                "its hours and waits would not be the service's: leave scaleToZero out of the file"
+            )
         targets = resolved.targets
         ttft_ms, tpot_ms = ttft_ms or targets.ttft.milliseconds, tpot_ms or targets.tpot.milliseconds
         percentile = percentile or float(min(targets.ttft.percentile, targets.tpot.percentile))

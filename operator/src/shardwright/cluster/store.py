@@ -82,6 +82,7 @@ class Store:
         """False: `nodes` are as somebody declared them, and nothing tells when one is lost."""
         self._children_of: defaultdict[ServiceKey, dict[tuple[str, str], ChildFacts]] = defaultdict(dict)
         self._pods_of: defaultdict[ServiceKey, dict[str, PodFacts]] = defaultdict(dict)
+        self._routers_of: defaultdict[ServiceKey, dict[str, PodFacts]] = defaultdict(dict)
         self.marks: dict[str, dict[str, str]] = {}
         """Labels that nodes have for us only, by node: those that we may not write."""
         self._unmarked: dict[str, NodeFacts] = {}
@@ -97,6 +98,10 @@ class Store:
     def pods_of(self, key: ServiceKey) -> Mapping[str, PodFacts]:
         """Own pods of a service, by name."""
         return self._pods_of.get(key, _NO_PODS)
+
+    def routers_of(self, key: ServiceKey) -> Mapping[str, PodFacts]:
+        """Pods of a service's routers, by name."""
+        return self._routers_of.get(key, _NO_PODS)
 
     def reachable(self, pod: PodFacts) -> bool:
         """Whether the node of a pod is there and ready. Its own status says so only a minute later."""
@@ -217,10 +222,14 @@ class Store:
         self.pods[key] = facts
         if before is not None and before.owner and before.owner != facts.owner:
             _drop(self._pods_of, ServiceKey((before.namespace, before.owner)), before.name)
+        if before is not None and before.router_of and before.router_of != facts.router_of:
+            _drop(self._routers_of, ServiceKey((before.namespace, before.router_of)), before.name)
         if facts.owner:
             self._pods_of[ServiceKey((facts.namespace, facts.owner))][facts.name] = facts
         if facts.fetches:
             self.fetch_pods[facts.namespace, facts.fetches] = facts.name
+        if facts.router_of:
+            self._routers_of[ServiceKey((facts.namespace, facts.router_of))][facts.name] = facts
         if self.listener is not None:
             self.listener.pod_changed(before, facts)
 
@@ -247,6 +256,8 @@ class Store:
             _drop(self._pods_of, ServiceKey((before.namespace, before.owner)), before.name)
         if before.fetches and self.fetch_pods.get((before.namespace, before.fetches)) == before.name:
             del self.fetch_pods[before.namespace, before.fetches]
+        if before.router_of:
+            _drop(self._routers_of, ServiceKey((before.namespace, before.router_of)), before.name)
         if self.listener is not None:
             self.listener.pod_changed(before, None)
 

@@ -179,6 +179,9 @@ class Operator:
         if parts.scaler.watchdog is not None:
             stack.push_async_callback(parts.scaler.watchdog.close)
         await stack.enter_async_context(_task("autoscaler", parts.scaler.run(), health))
+        if parts.scaler.waker is not None and parts.activators is not None:
+            stack.push_async_callback(parts.activators.close)
+            await stack.enter_async_context(_task("waking", parts.scaler.waker.run(), health))
         if parts.drains is not None:
             stack.push_async_callback(parts.drains.close)
             await stack.enter_async_context(_task("drains", parts.drains.run(), health))

@@ -33,10 +33,12 @@ from shardwright.controller.replacing import Replacer
 from shardwright.controller.report import Reporter
 from shardwright.controller.scaler import Scaler
 from shardwright.controller.sizes import Sizes
+from shardwright.controller.waking import Waker
 from shardwright.controller.watchdog import Watchdog
 from shardwright.metrics.ask import ask_for_a_token
 from shardwright.metrics.engines import EngineSource
 from shardwright.metrics.exposition import Exposition
+from shardwright.metrics.held import Activators
 from shardwright.metrics.login import EngineMetrics
 from shardwright.metrics.prompts import ask
 from shardwright.metrics.source import MetricsSource
@@ -75,6 +77,7 @@ class Parts:
     gpu_faults: GPUFaults
     calibrator: Calibrator | None = None
     canaries: CanaryServed | None = None
+    activators: Activators | None = None
     drains: Drains | None = None
 
     @classmethod
@@ -96,6 +99,7 @@ class Parts:
         reconciler = Reconciler(store, planning, dispatch, admission, applier, reporter, metrics, clock, now)
         sizes = Sizes(store, lambda: datetime.now(UTC), reads=options.engine_metrics is not None)
         planning.scaled, reporter.scaling = sizes.wanted, sizes.status_of
+        reporter.asleep = sizes.is_asleep
         scaler = Scaler(sizes, planning, queue, metrics, clock, now)
         replacer = Replacer(api, recorder, metrics, queue, clock)
         reporter.faults = replacer.told
@@ -118,6 +122,8 @@ class Parts:
                     clock=clock,
                     least_s=options.engine_metrics.stall_s,
                 )
+            parts.activators = Activators()
+            scaler.waker = Waker(store, parts.activators.ask, clock, sizes.asleep, scaler.wake, scaler.idle)
             source = _source(options.engine_metrics, queue)
             scaler.source = LastReading(source, clock)
             scaler.interval_s = options.engine_metrics.scaling_interval_s

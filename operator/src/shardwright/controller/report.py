@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from shardwright.api.llmservice import KIND
+from shardwright.api.llmservice import KIND, LLMService
 from shardwright.api.names import workload_name
 from shardwright.api.status import Condition, PlanStatus, ScalingStatus
 from shardwright.cluster.api import Api
@@ -73,6 +73,8 @@ class Reporter:
     """What the engines of a service's revision report."""
     scaling: Callable[[ServiceEntry, str, int], ScalingStatus | None] = lambda _entry, _revision, _size: None
     """How the size of a service's revision came about."""
+    asleep: Callable[[ServiceEntry, LLMService], bool] = lambda _entry, _service: False
+    """Whether a service without replicas gets one with the next request."""
     faults: Callable[[ServiceEntry], tuple[EngineFault, ...]] = lambda _entry: ()
     """Engines that are replaced."""
     _news_since: dict[str, float] = field(default_factory=dict)
@@ -188,6 +190,7 @@ class Reporter:
         cut = placement is not None and placement.cut is not None
         scaling = now.service.spec.scaling
         by_clock = scaling is not None and bool(scaling.schedules)
+        asleep = core is not None and not now.desired and self.asleep(now.entry, now.service)
         return ServiceFacts(
             namespace=now.entry.key.namespace,
             name=now.entry.key.name,
@@ -214,11 +217,12 @@ class Reporter:
             recalculated=self._recalculated(now),
             # What the spec's own budget leaves out is no promise, nor is a minimum that a schedule lowers.
             needed_replicas=now.desired
-            if cut or by_clock
+            if cut or by_clock or asleep
             else max(now.desired, resolved.scale.planned_replicas),
             desired_replicas=now.desired
             if in_force or now.proposal.core
             else resolved.scale.planned_replicas,
+            asleep=asleep,
             placement=placement,
             rollout=rollout_facts(work),
             previous_rollout=now.entry.status.rollout,

@@ -8,11 +8,13 @@ it and applies the workload. Services of which no engine has ever reported keep 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from shardwright.api.defaults import Resolved
 from shardwright.api.llmservice import LLMService, ServiceKey
+from shardwright.api.scaling_reasons import ScalingRule
+from shardwright.api.status import ScalingStatus
 from shardwright.autoscaler import journal
 from shardwright.autoscaler.fleet import (
     Edges,
@@ -24,7 +26,7 @@ from shardwright.autoscaler.fleet import (
     prompt_edge,
     reports,
 )
-from shardwright.autoscaler.law import complete, longest_prompt_tokens, tick
+from shardwright.autoscaler.law import complete, longest_prompt_tokens, tick, woken
 from shardwright.autoscaler.schedule import bounds_at
 from shardwright.autoscaler.signals import FleetSignals, ScalingPlan
 from shardwright.autoscaler.state import Decision, State
@@ -34,6 +36,7 @@ from shardwright.controller.planning import Planning, Proposal, wanted_replicas
 from shardwright.controller.queue import WorkQueue
 from shardwright.controller.scaling import counts, edges_of, serves
 from shardwright.controller.sizes import Memory, Sizes
+from shardwright.controller.waking import Waker
 from shardwright.controller.watchdog import Watchdog
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import Target
@@ -80,6 +83,8 @@ class Scaler:
     interval_s: float = 15.0
     watchdog: Watchdog | None = None
     """Looks at the same reading, of all services."""
+    waker: Waker | None = None
+    """None: no service is scaled to zero."""
     _spans: dict[ServiceKey, dict[str, Span]] = field(default_factory=dict)
     _bounds: dict[ServiceKey, tuple[int, int | None]] = field(default_factory=dict)
     """Of services with schedules: those that held at the last look."""
@@ -105,15 +110,40 @@ class Scaler:
         readings = await self.source.fresh(list(targets.values()))
         if self.watchdog is not None:
             await self.watchdog.look(readings)
+        holding = self.waker.holding if self.waker is not None else frozenset()
         until = self.clock() + SLICE_S
-        for look in looks:
-            if not self._holds(look):
+        for each in looks:
+            if not self._holds(each):
                 continue
+            look = replace(each, plan=replace(each.plan, wakeable=each.entry.key in holding))
             with self.metrics.cpu("autoscale"):
                 self._look(look, readings)
             if self.clock() > until:
                 await asyncio.sleep(0)
                 until = self.clock() + SLICE_S
+
+    def idle(self) -> list[ServiceKey]:
+        """Return the services whose last replica had nothing to do at their last look."""
+        memories = self.sizes.memories.items()
+        return [key for key, memory in memories if memory.desired and memory.state.idle_since_s is not None]
+
+    def wake(self, key: ServiceKey) -> None:
+        """Give a service that has no replica one, or what its bounds ask for."""
+        entry, proposal = self.sizes.store.services.get(key), self.planning.proposals.get(key)
+        memory = self.sizes.memories.get(key)
+        if entry is None or entry.service is None or proposal is None or memory is None or memory.desired:
+            return
+        low, high = self.sizes.bounds_of(entry, entry.service)
+        plan = self.sizes.plan(entry, entry.service, proposal)
+        decision = woken(low, plan.most if plan is not None else max(1, low) if high is None else high)
+        if not decision.desired:
+            return
+        memory.state, memory.at_s, memory.standing = State(), None, journal.Standing()
+        told = self.sizes.status_of(entry, proposal.target, memory.desired)
+        if told is not None:
+            told = self._resize(memory, told, decision, decision.desired)
+            memory.told = journal.with_circumstances(told, journal.Circumstances())
+        self.queue.add(key)
 
     def in_flight(self, key: ServiceKey) -> dict[str, float]:
         """Return the requests in each engine of a service at the last look, of those that were read then."""
@@ -161,6 +191,8 @@ class Scaler:
         memory = self.sizes.memories.get(entry.key)
         limit = longest_prompt_tokens(memory.state if memory else State(), plan)
         edges = Edges(plan.ttft_s, plan.tpot_s, prompt_edge(limit, core.limits.max_model_len))
+        if plan.idle_s is not None and self._is_changing(entry, service, proposal):
+            plan = replace(plan, idle_s=None)
         # Others read the same pages, and judge the targets even where no size is chosen by them.
         by_signal = {**edges_of(entry), **asked(edges)}
         targets = tuple(Target((pod.namespace, pod.name), pod.address, by_signal) for pod in ready)
@@ -172,6 +204,14 @@ class Scaler:
             edges=edges,
             ready=ready,
             targets=targets,
+        )
+
+    def _is_changing(self, entry: ServiceEntry, service: LLMService, proposal: Proposal) -> bool:
+        """Whether a rollout is under way, or paused."""
+        rollout = service.spec.rollout
+        return bool(rollout and rollout.paused) or any(
+            child.is_workload and child.belongs_to(entry.uid) and child.revision != proposal.target
+            for child in self.sizes.store.children_of(entry.key).values()
         )
 
     def _forget(self, looked_at: set[ServiceKey]) -> None:
@@ -216,7 +256,8 @@ class Scaler:
         memory.state, desired, decision = tick(memory.state, signals, look.plan, now)
         memory.at_s = now
         # Replicas that the minimum asks for wait for a node and are told so, whoever else retreats.
-        self._decided(look, memory, max(desired, look.plan.min_replicas), decision, signals)
+        least = look.plan.min_replicas if decision.rule is not ScalingRule.IDLE else 0
+        self._decided(look, memory, max(desired, least), decision, signals)
 
     def _size(self, look: _Look) -> tuple[int, Memory | None]:
         """Return the size that is wanted so far, and the memory of it; the first look begins with that."""
@@ -244,14 +285,19 @@ class Scaler:
             return
         circumstances = journal.settled(told, memory.standing, now)
         if size != memory.desired:
-            direction = "up" if size > memory.desired else "down"
-            self.metrics.resized(direction, decision.rule.value)
-            told = journal.with_decision(told, decision, size, self.timestamp())
+            told = self._resize(memory, told, decision, size)
             circumstances = circumstances._replace(limit=memory.standing.now.limit)
-            memory.desired = size
+            if not size:  # nothing runs that could be unknown or too slow
+                circumstances = journal.Circumstances()
         elif memory.told is not None:
             if not journal.is_news(memory.told, memory.standing, now):
                 return
             memory.standing = journal.told_at(memory.standing, now)
         memory.told = journal.with_circumstances(told, circumstances)
         self.queue.add(key)
+
+    def _resize(self, memory: Memory, told: ScalingStatus, decision: Decision, size: int) -> ScalingStatus:
+        """Take another size, and return what is told of it."""
+        self.metrics.resized("up" if size > memory.desired else "down", decision.rule.value)
+        memory.desired = size
+        return journal.with_decision(told, decision, size, self.timestamp())

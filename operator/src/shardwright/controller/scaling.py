@@ -92,6 +92,7 @@ class Plans:
             min_replicas=bounds[0],
             max_replicas=bounds[1],
             max_gpus=max_gpus,
+            idle_s=resolved.scale.idle_seconds if bounds[0] == 0 else None,
         )
 
     def _model(self, core: Plan, resolved: Resolved, engine_version: str) -> ReplicaModel | None:

@@ -137,6 +137,8 @@ class Sizes:
         memory = self.memories.get(entry.key)
         if memory is None or memory.uid != entry.uid:
             memory = self._from_status(entry, proposal, planned, live)
+            if memory is None and self.may_sleep(entry, service):
+                memory = self._from_objects(entry, proposal, planned, live)
             if memory is None:
                 return None
             self.memories[entry.key] = memory
@@ -165,12 +167,23 @@ class Sizes:
             return Memory(uid=entry.uid, revision=proposal.target, desired=live, planned=planned)
         return None
 
+    def _from_objects(self, entry: ServiceEntry, proposal: Proposal, planned: int, live: int) -> Memory:
+        """Begin with the planned count, or at zero with the workloads: an emptied status wakes nobody."""
+        workloads = [
+            child
+            for child in self.store.children_of(entry.key).values()
+            if child.is_workload and child.belongs_to(entry.uid) and not child.deleting
+        ]
+        at_zero = bool(workloads) and not any(child.replicas for child in workloads)
+        size = 0 if at_zero else max(planned, live)
+        return Memory(uid=entry.uid, revision=proposal.target, desired=size, planned=planned)
+
     def _carry(self, entry: ServiceEntry, service: LLMService, proposal: Proposal, memory: Memory) -> None:
         """Give another revision the size that does what the last one's did."""
         before, after = memory.plan, self.plan(entry, service, proposal)
         memory.revision = proposal.target
-        if before is None or after is None:
-            return
+        if before is None or after is None or not memory.desired:
+            return  # without replicas a new revision is made, and nothing else
         rates = [
             capacity(plan.model, plan.input_tokens, plan.output_tokens, plan.tpot_s).rate_per_s
             for plan in (before, after)
@@ -187,11 +200,36 @@ class Sizes:
             service.spec,
             entry.resolved or resolve(service.spec),
             entry.engine_version,
-            bounds=self._bounds_of(entry, service),
+            bounds=self.bounds_of(entry, service),
             max_gpus=self._budget(entry, service, proposal),
         )
 
-    def _bounds_of(self, entry: ServiceEntry, service: LLMService) -> tuple[int, int | None]:
+    def may_sleep(self, entry: ServiceEntry, service: LLMService) -> bool:
+        """Whether no replica may run now, after a time without requests."""
+        resolved = entry.resolved or resolve(service.spec)
+        return (
+            self.reads and resolved.scale.idle_seconds is not None and self.bounds_of(entry, service)[0] == 0
+        )
+
+    def is_asleep(self, entry: ServiceEntry, service: LLMService) -> bool:
+        """Whether a service has no replica, and the next request gives it one."""
+        memory = self.memories.get(entry.key)
+        if memory is None or memory.uid != entry.uid or memory.desired or memory.external:
+            return False
+        return self.may_sleep(entry, service) and self.bounds_of(entry, service)[1] != 0
+
+    def asleep(self) -> tuple[ServiceKey, ...]:
+        """Return all services that are asleep."""
+        services = self.store.services
+        at_zero = (key for key, memory in self.memories.items() if not memory.desired)
+        entries = [services[key] for key in at_zero if key in services]
+        return tuple(
+            entry.key
+            for entry in entries
+            if entry.service is not None and not entry.deleting and self.is_asleep(entry, entry.service)
+        )
+
+    def bounds_of(self, entry: ServiceEntry, service: LLMService) -> tuple[int, int | None]:
         """Return the bounds that hold now. What is to survive the loss of a node keeps what is planned."""
         resolved = entry.resolved or resolve(service.spec)
         scale, schedules = resolved.scale, service.spec.scaling.schedules if service.spec.scaling else None
@@ -219,7 +257,8 @@ class Sizes:
         self, entry: ServiceEntry, service: LLMService, proposal: Proposal, sized: Sized, planned: int | None
     ) -> int:
         """Return a size within the bounds that hold now, and the budget."""
-        low, high = self._bounds_of(entry, service)
+        low, high = self.bounds_of(entry, service)
         each = max(1, proposal.core.gpus_per_replica if proposal.core else 1)
         most = self._budget(entry, service, proposal) // each
-        return size_kept(sized, planned=planned, low=low, high=high, most=most)
+        sleeps = self.may_sleep(entry, service)
+        return size_kept(sized, planned=planned, low=low, high=high, most=most, sleeps=sleeps)

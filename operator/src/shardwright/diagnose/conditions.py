@@ -23,7 +23,7 @@ from shardwright.api.scaling_reasons import (
     UnknownSignal,
 )
 from shardwright.api.status import CalibrationStatus, Condition, ScalingStatus
-from shardwright.diagnose.facts import PlacementFacts, ServiceFacts, WorkloadFacts
+from shardwright.diagnose.facts import PlacementFacts, RouterFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.fetch import fetch_trouble, waits_for
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
 from shardwright.diagnose.routers import unavailable
@@ -237,7 +237,8 @@ def _of_size(told: ScalingStatus) -> _Verdict | None:
             reason=Reason(term.value),
             message=f"{INFEASIBLE_SENTENCES[term].rstrip('.')}. The size stays at {told.desired_replicas}",
         )
-    unknown = [UnknownSignal(name) for name in told.unknown or ()]
+    # That the service does not go to zero says nothing of its targets.
+    unknown = [UnknownSignal(name) for name in told.unknown or () if name != UnknownSignal.ROUTERS_SILENT]
     if UnknownSignal.SIGNALS_UNKNOWN in unknown:
         message = UNKNOWN_SENTENCES[UnknownSignal.SIGNALS_UNKNOWN].rstrip(".")
         return _Verdict(status="Unknown", reason=Reason.SIGNALS_UNKNOWN, message=message)
@@ -326,6 +327,13 @@ def _elsewhere(place: PlacementFacts) -> str:
 
 def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Verdict:
     ready = sum(load.ready for load in facts.workloads)
+    if facts.asleep:
+        router = facts.router or RouterFacts(desired=0, ready=0, in_front=False)
+        if not (router.in_front and router.ready):
+            message = unavailable(facts, router)
+            return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
+        message = "Idle, and scaled to zero: the endpoint answers, and the next request starts a replica"
+        return _Verdict(status="True", reason=Reason.SCALED_TO_ZERO, message=f"{message} and waits for it")
     if facts.needed_replicas == facts.desired_replicas == ready == 0:
         message = "Scaled to zero: raise the replicas to serve again"
         return _Verdict(status="False", reason=Reason.SCALED_TO_ZERO, message=message)
@@ -386,8 +394,8 @@ def _ready(
     waiting = facts.waiting
     if facts.failed is not None or (waiting is not None and waiting.manual):
         return _Verdict(status="False", reason=planned.reason, message=planned.message)
-    if available.reason is Reason.SCALED_TO_ZERO:
-        return _Verdict(status="False", reason=available.reason, message=available.message)
+    if placed.holds if facts.asleep else available.reason is Reason.SCALED_TO_ZERO:
+        return available
     if available.holds and (rollout := _fetching(facts) or under_way(facts.rollout)) is not None:
         return _Verdict(status="False", reason=rollout[0], message=rollout[1])
     for earlier in (placed, available):

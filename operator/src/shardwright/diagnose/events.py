@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from shardwright.api.reasons import ConditionType, Reason
+from shardwright.api.scaling_reasons import ScalingRule
 from shardwright.api.status import Condition, ScalingStatus
 
 TOLD: Final = (
@@ -102,6 +103,10 @@ def scaling_events(before: ScalingStatus | None, after: ScalingStatus | None) ->
     found = []
     for change in reversed(news):
         reason = Reason.SCALED_UP if change.replicas > change.from_replicas else Reason.SCALED_DOWN
+        if not change.replicas:
+            reason = Reason.SCALED_TO_ZERO
+        elif change.rule == ScalingRule.WOKEN:
+            reason = Reason.WOKEN
         seen = change.inputs
         found.append(
             Event(

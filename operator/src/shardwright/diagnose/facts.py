@@ -290,6 +290,8 @@ class ServiceFacts:
     """Replicas the user was promised at least: scaling.minReplicas, or spec.replicas. 0: scaled to zero."""
     desired_replicas: int = 0
     """Replicas the operator wants now (External: spec.replicas; Auto: the autoscaler's or minReplicas)."""
+    asleep: bool = False
+    """No replica is wanted since the service was idle: the next request that the routers hold starts one."""
     placement: PlacementFacts | None = None
     rollout: RolloutFacts | None = None
     """The rollout that is under way; None when none is."""

@@ -8,6 +8,7 @@ reached changes nothing. Never decides who serves: that is `endpoints.pool`.
 import asyncio
 import logging
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +17,7 @@ from shardwright.cluster.errors import ClusterError
 from shardwright.cluster.json import JsonObject
 from shardwright.cluster.kinds import Kind
 from shardwright.cluster.watch import Watch
+from shardwright.endpoints.activator import Activator
 from shardwright.endpoints.pool import Slices, difference, is_filled
 from shardwright.endpoints.router import Router
 
@@ -37,6 +39,8 @@ class Follower:
     router: Router
     namespace: str
     service: str
+    activator: Activator | None = None
+    """The worker that the router has while there is no engine."""
     slices: Slices = field(init=False)
     filled: bool = False
     """The router may get requests."""
@@ -96,19 +100,55 @@ class Follower:
 
     async def mend(self) -> None:
         """Look at the router once, and mend what differs: first who leaves, for whom nobody is waited."""
-        listed = await self.router.workers()
+        listed, wanted = await self.router.workers(), self.slices.wanted()
         if listed is None:
             self.filled = False
+            if wanted and self.activator is not None and self.activator.draining:
+                self.activator.release(wanted)  # to an engine directly: the router cannot be told of it
             return
-        wanted = self.slices.wanted()
-        if wanted is not None:
-            change = difference(wanted, listed)
-            for url in change.remove:
-                if await self.router.remove(url):
-                    listed -= {url}
-                    _LOG.info("removed url=%s", url)
-            listed |= await self._add(change.add)
+        if wanted is None:
+            self.filled = is_filled(None, listed, before=self.filled)
+            return
+        own = self.activator.url if self.activator else ""
+        if own and not wanted:
+            listed = await self._to_activator(own, listed)
+        else:
+            listed = await self._to_engines(own, wanted, listed)
+        # With the activator a router can serve as with an engine.
+        wanted |= {own} if own else set()
         self.filled = is_filled(wanted, listed, before=self.filled)
+
+    async def _to_engines(self, own: str, wanted: frozenset[str], listed: frozenset[str]) -> frozenset[str]:
+        """Let the engines be listed, and what is held go to them when the router has no one else."""
+        change = difference(wanted, listed)
+        listed -= await self._remove(url for url in change.remove if url != own)
+        listed |= await self._add(change.add)
+        if self.activator is None or not wanted & listed:
+            return listed
+        if own in listed:
+            listed -= await self._remove((own,))
+        if own not in listed:
+            self.activator.release(wanted & listed)
+        return listed
+
+    async def _to_activator(self, own: str, listed: frozenset[str]) -> frozenset[str]:
+        """Let the activator be listed before the last engine is not: a request finds one or the other."""
+        assert self.activator is not None
+        self.activator.hold()
+        if own not in listed:
+            listed |= await self._add((own,))
+        if own in listed:
+            listed -= await self._remove(listed - {own})
+        return listed
+
+    async def _remove(self, urls: Iterable[str]) -> frozenset[str]:
+        """Remove workers; return those that the router has let go."""
+        gone = set()
+        for url in urls:
+            if await self.router.remove(url):
+                gone.add(url)
+                _LOG.info("removed url=%s", url)
+        return frozenset(gone)
 
     async def _add(self, urls: tuple[str, ...]) -> frozenset[str]:
         """Begin to add workers; return those that the router has taken by now.

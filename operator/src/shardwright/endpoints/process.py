@@ -1,7 +1,7 @@
 """The process `shardwright endpoints`: log in, follow, answer probes, end on SIGTERM.
 
-Decides what the probes say. Never ends because the API server is away: a router whose list nobody mends still
-serves.
+Decides what the probes say, and that requests which are held at the end are waited for. Never ends because
+the API server is away: a router whose list nobody mends still serves.
 """
 
 import asyncio
@@ -18,11 +18,13 @@ from aiohttp import web
 from shardwright.cluster.api import Api
 from shardwright.cluster.credentials import Credentials, Source
 from shardwright.cluster.transport import AiohttpTransport
+from shardwright.endpoints.activator import Activator, Limits
 from shardwright.endpoints.follow import STUCK_S, Follower
 from shardwright.endpoints.router import HttpRouter
 
 _LOG = logging.getLogger(__name__)
 RETRY_S: Final = 2.0
+LOCAL: Final = "127.0.0.1"
 _FORM: Final = "time=%(asctime)sZ level=%(levelname)s logger=%(name)s msg=%(message)s"
 _JSON: Final = '{"time":"%(asctime)sZ","level":"%(levelname)s","logger":"%(name)s","msg":"%(message)s"}'
 
@@ -38,6 +40,10 @@ class Options:
     address: str
     port: int
     log_format: str = "text"
+    activator_port: int = 0
+    """Of 127.0.0.1; 0: requests are not held while there is no engine."""
+    model: str = ""
+    limits: Limits | None = None
 
 
 def start(options: Options) -> int:
@@ -54,13 +60,19 @@ async def _run(options: Options) -> int:
         loop.add_signal_handler(number, stop.set)
     router = HttpRouter(options.router)
     state: dict[str, Follower] = {}
+    activator = _activator(options)
+    runners: list[web.AppRunner] = []
     try:
-        runner = await serve(lambda: state.get("follower"), options.address, options.port)
+        runners.append(await serve(lambda: state.get("follower"), options.address, options.port, activator))
+        if activator is not None:
+            runners.append(await activator.serve(LOCAL, options.activator_port))
     except OSError as error:
         _LOG.critical("cannot listen address=%s port=%d error=%s", options.address, options.port, error)
+        for runner in runners:
+            await runner.cleanup()
         await router.close()
         return 1
-    main = asyncio.create_task(_follow(options, router, state))
+    main = asyncio.create_task(_follow(options, router, activator, state))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({main, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -68,18 +80,40 @@ async def _run(options: Options) -> int:
     if main.done():
         _LOG.critical("failed", exc_info=main.exception())
         code = 1
+    elif activator is not None:
+        await _drained(activator, main)
     main.cancel()
     with suppress(asyncio.CancelledError, Exception):
         await main
-    await runner.cleanup()
+    for runner in runners:
+        await runner.cleanup()
+    if activator is not None:
+        await activator.close()
     await router.close()
     return code
 
 
-async def _follow(options: Options, router: HttpRouter, state: dict[str, Follower]) -> None:
+def _activator(options: Options) -> Activator | None:
+    if not options.activator_port or options.limits is None:
+        return None
+    url = f"http://{LOCAL}:{options.activator_port}"
+    return Activator(options.router, url, options.model, options.limits)
+
+
+async def _drained(activator: Activator, main: "asyncio.Task[None]") -> None:
+    """Wait for what is held: the router of this pod waits for its answers too. An engine may still come."""
+    activator.drain()
+    quiet = asyncio.create_task(activator.quiet.wait())
+    await asyncio.wait({main, quiet}, return_when=asyncio.FIRST_COMPLETED)
+    quiet.cancel()
+
+
+async def _follow(
+    options: Options, router: HttpRouter, activator: Activator | None, state: dict[str, Follower]
+) -> None:
     transport = AiohttpTransport(await _log_in(options.source))
     try:
-        follower = Follower(Api(transport), router, options.namespace, options.service)
+        follower = Follower(Api(transport), router, options.namespace, options.service, activator)
         state["follower"] = follower
         await follower.run()
     finally:
@@ -99,8 +133,10 @@ async def _log_in(source: Source) -> Credentials:
         await asyncio.sleep(RETRY_S)
 
 
-async def serve(follower: Callable[[], Follower | None], address: str, port: int) -> web.AppRunner:
-    """Open the port of the probes."""
+async def serve(
+    follower: Callable[[], Follower | None], address: str, port: int, activator: Activator | None = None
+) -> web.AppRunner:
+    """Open the port of the probes, and of what is held."""
 
     async def healthz(_: web.Request) -> web.Response:
         found = follower()
@@ -112,8 +148,14 @@ async def serve(follower: Callable[[], Follower | None], address: str, port: int
         ready = found is not None and found.filled
         return web.Response(status=200 if ready else 503, text="ok" if ready else "the router is not filled")
 
+    async def held(_: web.Request) -> web.Response:
+        if activator is None:
+            return web.Response(status=404)
+        return web.json_response({"waiting": activator.waiting, "arrived": activator.arrived})
+
     app = web.Application()
     app.router.add_get("/healthz", healthz)
+    app.router.add_get("/held", held)
     app.router.add_get("/readyz", readyz)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()

@@ -100,12 +100,16 @@ class Sized:
     """What its stated load took when the size was told; None: somebody else sized it."""
 
 
-def size_kept(sized: Sized, *, planned: int | None, low: int, high: int | None, most: int) -> int:
+def size_kept(
+    sized: Sized, *, planned: int | None, low: int, high: int | None, most: int, sleeps: bool = False
+) -> int:
     """Return the size with which a service goes on under bounds, and `most` that its budget holds.
 
     `planned` is what the stated load takes now; None: that has no say. A stated load that takes more than it
-    did raises the size.
+    did raises the size. `sleeps`: one that was scaled to zero stays there, for requests alone wake it.
     """
+    if sleeps and sized.replicas == 0:
+        return 0
     size = sized.replicas
     if planned is not None and sized.planned is not None and planned > sized.planned:
         size = max(size, planned)

@@ -149,6 +149,7 @@ def forecast(
                 low=low,
                 high=scale.max_replicas,
                 most=max(max_gpus // each, 0 if leads else replicas),
+                sleeps=scale.idle_seconds is not None and scale.min_replicas == 0,
             )
     return Forecast(
         before=before,

@@ -97,7 +97,7 @@ def _routers(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]
         return ()
     containers = data["template"]["spec"]["containers"]
     engine = next((c.get("args") or [] for c in containers if c["name"] == ENGINE_CONTAINER), [])
-    return router_objects(request.service, request.capabilities.router, engine)
+    return router_objects(request.service, request.capabilities.router, engine, int(data["startupSeconds"]))
 
 
 def _new_data(request: RenderRequest) -> JsonObject:

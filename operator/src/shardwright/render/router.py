@@ -9,6 +9,7 @@ from typing import Final
 from shardwright.api.defaults import resolve
 from shardwright.api.llmservice import LLMService
 from shardwright.api.names import (
+    ACTIVATOR_PORT,
     ENDPOINTS_CONTAINER,
     ENDPOINTS_PORT,
     ENGINE_PORT_NAME,
@@ -45,18 +46,27 @@ REQUEST_S: Final = 86_400
 """Longest request. The default of 30 minutes cuts streams; how long one may last is for engine and client."""
 RETRIES: Final = 5
 """The default, stated: what keeps a request whole whose engine died or drains before its first byte."""
+HELD_REQUESTS: Final = 256
+"""Requests that each router's activator holds; some KiB each, and 64 MiB in all at most."""
+HELD_BEYOND_START_S: Final = 120
+"""How much longer than the start-up budget: the pod is made, placed and pulled before that begins."""
 TOKEN_S: Final = 3600
 """Life of the token by which slices are read; the kubelet renews it."""
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-def router_objects(service: LLMService, parts: RouterParts, engine: list[str]) -> tuple[JsonObject, ...]:
-    """Return the routers' objects; `engine` is the command line of the engines behind them."""
+def router_objects(
+    service: LLMService, parts: RouterParts, engine: list[str], startup_s: int
+) -> tuple[JsonObject, ...]:
+    """Return the routers' objects.
+
+    `engine` is the command line of the engines behind them, `startup_s` what one of them may take to start.
+    """
     return (
         _account(service),
         _binding(service, parts),
         _budget(service),
-        _deployment(service, parts, policy(service.spec, engine)),
+        _deployment(service, parts, policy(service.spec, engine), startup_s),
     )
 
 
@@ -98,7 +108,7 @@ def _budget(service: LLMService) -> JsonObject:
     }
 
 
-def _deployment(service: LLMService, parts: RouterParts, chosen: str) -> JsonObject:
+def _deployment(service: LLMService, parts: RouterParts, chosen: str, startup_s: int) -> JsonObject:
     name = service.metadata.name
     return {
         "apiVersion": "apps/v1",
@@ -120,13 +130,13 @@ def _deployment(service: LLMService, parts: RouterParts, chosen: str) -> JsonObj
                         "prometheus.io/path": "/metrics",
                     },
                 },
-                "spec": _pod(service, parts, chosen),
+                "spec": _pod(service, parts, chosen, startup_s),
             },
         },
     }
 
 
-def _pod(service: LLMService, parts: RouterParts, chosen: str) -> JsonObject:
+def _pod(service: LLMService, parts: RouterParts, chosen: str, startup_s: int) -> JsonObject:
     spec, name = service.spec, service.metadata.name
     secrets = (spec.engine.image_pull_secrets if spec.engine else None) or []
     pod: JsonObject = {
@@ -156,7 +166,10 @@ def _pod(service: LLMService, parts: RouterParts, chosen: str) -> JsonObject:
             }
         },
         "tolerations": list(LOST),
-        "containers": [_router(chosen, parts.image), _endpoints(service, parts)],
+        "containers": [
+            _router(router_args(chosen, holds=resolve(spec).scale.idle_seconds is not None), parts.image),
+            _endpoints(service, parts, startup_s),
+        ],
         "volumes": [_token_volume(), {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}],
     }
     if spec.pool.priority_class_name:
@@ -166,8 +179,12 @@ def _pod(service: LLMService, parts: RouterParts, chosen: str) -> JsonObject:
     return pod
 
 
-def router_args(chosen: str) -> list[str]:
-    """Return the router's arguments. Each default that a promise rests on is stated."""
+def router_args(chosen: str, *, holds: bool = False) -> list[str]:
+    """Return the router's arguments. Each default that a promise rests on is stated.
+
+    `holds`: the activator may be its one worker. Ten refusals of that, two requests, would open its circuit,
+    and for a while the router would refuse by itself what could be held, without a Retry-After.
+    """
     return [
         "--host=0.0.0.0",
         f"--port={ROUTER_PORT}",
@@ -182,17 +199,17 @@ def router_args(chosen: str) -> list[str]:
         "--worker-startup-check-interval=1",
         f"--request-timeout-secs={REQUEST_S}",
         f"--retry-max-retries={RETRIES}",
-        f"--cb-timeout-duration-secs={CIRCUIT_S}",
+        "--disable-circuit-breaker" if holds else f"--cb-timeout-duration-secs={CIRCUIT_S}",
         "--log-level=warning",
     ]
 
 
-def _router(chosen: str, image: str) -> JsonObject:
+def _router(args: list[str], image: str) -> JsonObject:
     return {
         "name": ROUTER_CONTAINER,
         "image": image,
         "command": ["vllm-router"],
-        "args": router_args(chosen),
+        "args": args,
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 -- the emptyDir below
         "ports": [
             {"name": ENGINE_PORT_NAME, "containerPort": ROUTER_PORT, "protocol": "TCP"},
@@ -210,7 +227,7 @@ def _router(chosen: str, image: str) -> JsonObject:
     }
 
 
-def _endpoints(service: LLMService, parts: RouterParts) -> JsonObject:
+def _endpoints(service: LLMService, parts: RouterParts, startup_s: int) -> JsonObject:
     name = service.metadata.name
     return {
         "name": ENDPOINTS_CONTAINER,
@@ -221,6 +238,7 @@ def _endpoints(service: LLMService, parts: RouterParts) -> JsonObject:
             f"--namespace={service.metadata.namespace}",
             f"--router=http://127.0.0.1:{ROUTER_PORT}",
             f"--port={ENDPOINTS_PORT}",
+            *_activator(service, startup_s),
         ],
         "ports": [{"name": "endpoints", "containerPort": ENDPOINTS_PORT, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
@@ -235,6 +253,23 @@ def _endpoints(service: LLMService, parts: RouterParts) -> JsonObject:
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
     }
+
+
+def _activator(service: LLMService, startup_s: int) -> list[str]:
+    """Return how requests are held while there is no engine; nothing where one always runs."""
+    spec, resolved = service.spec, resolve(service.spec)
+    if resolved.scale.idle_seconds is None:
+        return []
+    stated, wait_s = (
+        (spec.routing.max_queued_requests, spec.routing.max_queue_seconds) if spec.routing else (None, None)
+    )
+    return [
+        f"--activator-port={ACTIVATOR_PORT}",
+        f"--model={spec.model.served_name or service.metadata.name}",
+        f"--hold-requests={HELD_REQUESTS if stated is None else stated}",
+        f"--hold-seconds={wait_s or startup_s + HELD_BEYOND_START_S}",
+        f"--drain-seconds={resolved.drain_seconds}",
+    ]
 
 
 def _token_volume() -> JsonObject:

@@ -16,7 +16,9 @@ from shardwright.api.names import (
     LABEL_SERVICE,
     LABEL_SERVING,
     ROLE_FETCH,
+    ROLE_ROUTER,
     fetch_name,
+    router_name,
     workload_name,
 )
 from shardwright.topology.quantities import MOST, QuantityError, milli, shown, whole
@@ -206,10 +208,26 @@ def _service_of(metadata: Mapping[str, object], labels: Mapping[str, object]) ->
     if not service:
         return ""
     name = f"{workload_name(service, _text(labels.get(LABEL_REVISION)))}-{_text(labels.get(_TEMPLATE_HASH))}"
-    for owner in map(_map, _list(metadata.get("ownerReferences"))):
-        if owner.get("controller") and owner.get("kind") == "ReplicaSet" and owner.get("name") == name:
-            return service
-    return ""
+    return service if _controlled_by(metadata, name) else ""
+
+
+def _routed_service(metadata: Mapping[str, object], labels: Mapping[str, object]) -> str:
+    """Name the LLMService whose router this pod is, likewise."""
+    if labels.get(LABEL_ROLE) != ROLE_ROUTER:
+        return ""
+    service = _text(labels.get(LABEL_SERVICE))
+    return (
+        service
+        if _controlled_by(metadata, f"{router_name(service)}-{_text(labels.get(_TEMPLATE_HASH))}")
+        else ""
+    )
+
+
+def _controlled_by(metadata: Mapping[str, object], replica_set: str) -> bool:
+    return any(
+        owner.get("controller") and owner.get("kind") == "ReplicaSet" and owner.get("name") == replica_set
+        for owner in map(_map, _list(metadata.get("ownerReferences")))
+    )
 
 
 def _seconds(time: object) -> float:
@@ -244,6 +262,7 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     labels = _map(metadata.get("labels"))
     trouble, restarts = _trouble(status)
     owner = intern(_service_of(metadata, labels))
+    router_of = intern(_routed_service(metadata, labels))
     return PodFacts(
         namespace=intern(_text(metadata.get("namespace")) or "default"),
         name=_text(metadata.get("name")),
@@ -256,7 +275,8 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
         trouble=intern(trouble),
         restarts=restarts,
         serving=labels.get(LABEL_SERVING) == "true",
-        address=_text(status.get("podIP")) if owner else "",
+        address=_text(status.get("podIP")) if owner or router_of else "",
+        router_of=router_of,
         ends_s=_seconds(metadata.get("deletionTimestamp")) if owner else 0.0,
         fetches=_job_of(metadata, labels),
     )

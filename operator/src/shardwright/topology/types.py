@@ -75,7 +75,9 @@ class PodFacts(NamedTuple):
     restarts: int = 0
     serving: bool = False
     address: str = ""
-    """IP of one of our pods, once it has one; of others it is not kept."""
+    """IP of one of our pods or routers, once it has one; of others it is not kept."""
+    router_of: str = ""
+    """The LLMService's name when the pod is one of its routers, else empty."""
     ends_s: float = 0.0
     """When one of our pods that leaves is ended by force, in seconds since the epoch; zero while it stays."""
     fetches: str = ""

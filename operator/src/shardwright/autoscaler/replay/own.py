@@ -19,6 +19,7 @@ def signals_of(seen: Snapshot) -> FleetSignals:
         draining=seen.draining,
         reporting=seen.ready,
         arrived=reading(seen.arrived),
+        running=reading(seen.running),
         waiting=reading(seen.waiting),
         kv_share=reading(sum(shares) / len(shares) if shares else 0.0),
         first_tokens=reading(seen.first),
