@@ -23,7 +23,7 @@ from sim.world import LiveCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 MODEL = {"step_ms": 150.0, "per_prefill_token_ms": 0.2, "kv_tokens": 96_000}
-WORK = Work([(200, 60), (200, 300)], [9, 1])
+WORK = Work([(200, 60), (200, 300)], [3, 1])
 """Answers of two seconds, and some of nine, which is longer than a pod that leaves still takes requests."""
 NO_SUCH_IMAGE = "registry.example.com/none"
 HURRY = "import shardwright.controller.starts as s\ns.REFUSED_S = s.REFUSED_S / 5\n"
