@@ -112,11 +112,14 @@ def test_a_node_that_is_drained_in_the_middle_of_a_rollout(cases: dict[str, Case
 
     wait_until(both, "engines of both revisions")
     node = service.engines[0]["spec"]["nodeName"]
+    there = {pod["metadata"]["name"] for pod in service.engines if pod["spec"]["nodeName"] == node}
     with ThreadPoolExecutor() as pool:
         # Evictions, tried again when the budget refuses them. /dev/shm is an emptyDir.
         drain = pool.submit(world.cluster.kubectl, "drain", node, "--delete-emptydir-data")
         wait_until(case.out, "the rollout")
-        assert f"node/{node} drained" in drain.result()
+        said = drain.result()
+    assert f"node/{node} drained" in said
+    assert any(f"pod/{name} evicted" in said for name in there)
     assert node not in {pod["spec"]["nodeName"] for pod in service.engines}
     case.ended()
 
