@@ -13,7 +13,8 @@ from controller_world import World, running_operator, world_of
 from harness import network, nodes
 from harness.api import ApiError
 from harness.cluster import Cluster
-from harness.prometheus import Prometheus
+from harness.fake_vllm import FakeVLLM
+from harness.prometheus import Prometheus, listed_in
 from harness.waiting import wait_until
 from live_world import LiveWorld, live_world_of, measured_operator
 from operator_process import OperatorProcess
@@ -67,6 +68,28 @@ def world(cluster: Cluster, operator: OperatorProcess, namespace: str) -> Iterat
     """Give a test its namespace and nodes, with the operator running."""
     with world_of(cluster, operator, namespace) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Iterator[FakeVLLM]:
+    """Run the exporter of engines that are made up, without any."""
+    with FakeVLLM() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def scrape_interval_s() -> int:
+    """How often they are scraped; a module that wants otherwise defines it anew."""
+    return 1
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory, scrape_interval_s: int) -> Iterator[Prometheus]:
+    """Run a Prometheus that scrapes what its `targets` list; see `FakeVLLM.write`."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    config = listed_in(directory / "targets.json")
+    with Prometheus(directory, config, scrape_interval_s=scrape_interval_s) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

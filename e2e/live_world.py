@@ -9,9 +9,9 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from controller_world import A6000, SERVICES, World, install
+from controller_world import A6000, SERVICES, World, install, is_ready
 from harness.api import ApiError, Json
-from harness.prometheus import Prometheus
+from harness.prometheus import Prometheus, listed_in
 from harness.waiting import wait_until
 from operator_process import OperatorProcess
 from sim.clients.load import Client
@@ -27,10 +27,11 @@ class LiveWorld(World):
     live: LiveCluster = field(kw_only=True)
     prometheus: Prometheus = field(kw_only=True)
 
-    def add_node(self, name: str, gpus: int = 4, product: str = A6000) -> str:
+    def add_node(self, name: str, gpus: int = 4, product: str = A6000, **labels: str) -> str:
         full = f"{self.namespace[-6:]}-{name}"
         self.made.append(full)
-        return self.live.add_node(full, product, gpus, {"test.shardwright.dev/ns": self.namespace})
+        own = {f"test.shardwright.dev/{key}": value for key, value in labels.items()}
+        return self.live.add_node(full, product, gpus, {"test.shardwright.dev/ns": self.namespace} | own)
 
     def client(self, service: str, *, seed: int = 0) -> Client:
         """Make a client of a Service: it learns late of pods that come and go."""
@@ -41,26 +42,25 @@ class LiveWorld(World):
         """Give the engine pods of a service that are ready."""
         return self.ready_pods(service, "engine")
 
+    def pods_of(self, service: str, role: str) -> list[Json]:
+        """Give all pods of one role, with those that leave."""
+        label = f"labelSelector=shardwright.dev/service={service},shardwright.dev/role={role}"
+        found: list[Json] = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods?{label}")["items"]
+        return found
+
     def ready_pods(self, service: str, role: str) -> list[Json]:
         """Give the pods of one role that are ready."""
-        label = f"labelSelector=shardwright.dev/service={service},shardwright.dev/role={role}"
-        pods = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods?{label}")["items"]
-        return [
-            pod
-            for pod in pods
-            if "deletionTimestamp" not in pod["metadata"]
-            and any(
-                c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])
-            )
-        ]
+        return [pod for pod in self.pods_of(service, role) if is_ready(pod)]
 
 
 @contextlib.contextmanager
-def measured_operator(live: LiveCluster, *arguments: str) -> Iterator[tuple[OperatorProcess, Prometheus]]:
+def measured_operator(
+    live: LiveCluster, *arguments: str, environment: dict[str, str] | None = None
+) -> Iterator[tuple[OperatorProcess, Prometheus]]:
     """Run Prometheus over all pods, and the operator with its address."""
-    discovery = {"files": [str(live.targets)], "refresh_interval": "1s"}
-    config = [{"job_name": "pods", "file_sd_configs": [discovery]}]
-    with Prometheus(live.directory / "prometheus", config, scrape_interval_s=SCRAPE_S) as prometheus:
+    with Prometheus(
+        live.directory / "prometheus", listed_in(live.targets), scrape_interval_s=SCRAPE_S
+    ) as prometheus:
         measured = (
             "--engine-metrics-interval",
             "1",
@@ -69,7 +69,9 @@ def measured_operator(live: LiveCluster, *arguments: str) -> Iterator[tuple[Oper
             "--prometheus-url",
             prometheus.url,
         )
-        operator = OperatorProcess(live.cluster, arguments=(*measured, *arguments))
+        operator = OperatorProcess(
+            live.cluster, arguments=(*measured, *arguments), environment=environment or {}
+        )
         install(operator)
         with operator:
             yield operator, prometheus

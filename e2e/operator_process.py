@@ -227,6 +227,16 @@ class OperatorProcess:
             return int(response.status), response.read().decode()
 
 
+def in_a_hurry(directory: Path, changes: str) -> dict[str, str]:
+    """Give the environment of an operator whose own time runs faster: `changes` is Python that it runs first.
+
+    Its waits are constants that nobody may set, and minutes long.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "sitecustomize.py").write_text(changes)
+    return {"PYTHONPATH": os.pathsep.join([str(directory), str(ROOT / "operator" / "src")])}
+
+
 SERVICES_PATH = "/apis/shardwright.dev/v1alpha1/llmservices"
 
 

@@ -1,6 +1,5 @@
 """The autoscaler with a real control plane and Prometheus: up under load, never down for what is not known."""
 
-import json
 import time
 from collections.abc import Iterator
 
@@ -20,21 +19,6 @@ STAY_S = 8.0
 """Seconds that a request takes."""
 LOOKS_S = 8.0
 """For how long a size is watched that must not fall: four looks of the autoscaler."""
-
-
-@pytest.fixture(scope="module")
-def vllm() -> Iterator[FakeVLLM]:
-    with FakeVLLM() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    directory = tmp_path_factory.mktemp("prometheus")
-    (directory / "targets.json").write_text("[]")
-    discovery = {"files": [str(directory / "targets.json")], "refresh_interval": "1s"}
-    with Prometheus(directory, [{"job_name": "pods", "file_sd_configs": [discovery]}]) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +52,7 @@ class Fleet:
             del self.vllm.engines[key]
         for key in keys - set(self.vllm.engines):
             self.vllm.engines[key] = Engine(input_tokens=1000, output_tokens=250, tpot_s=0.03, kv_share=0.1)
-        targets = self.prometheus.directory / "targets.json"
-        text = json.dumps(self.vllm.targets())
-        if targets.read_text() != text:
-            partial = targets.with_suffix(".new")
-            partial.write_text(text)
-            partial.rename(targets)
+        self.vllm.write(self.prometheus.directory / "targets.json")
         now = time.monotonic()
         due, self._at_s = self.rate_per_s * (now - self._at_s), now
         for engine in self.vllm.engines.values():
@@ -151,9 +130,7 @@ def test_up_under_load_and_never_down_for_what_is_not_known(fleet: Fleet) -> Non
     assert any(name.startswith("shardwright_size_changes_total") for name in changes), changes
 
     fleet.rate_per_s = 0.0
-    fleet.prometheus.kill()
-    world.until("chat", "SLOMet", "Unknown", "MetricsUnavailable")
-    assert fleet.sizes() == {size}
+    fleet.prometheus.kill()  # an outage that lasts is in test_live_ramp.py
     world.operator.stop()
     world.operator.start()
     assert fleet.sizes() == {size}, "a new operator goes on from what there was"

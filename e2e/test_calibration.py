@@ -35,10 +35,7 @@ class Measured:
         for pod in self.world.pods():
             key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
             self.vllm.engines.setdefault(key, Engine())
-        targets = self.prometheus.directory / "targets.json"
-        partial = targets.with_suffix(".new")
-        partial.write_text(json.dumps(self.vllm.targets()))
-        partial.rename(targets)
+        self.vllm.write(self.prometheus.directory / "targets.json")
 
     def calibration(self, name: str) -> Json:
         found: Json = self.world.get(name)["status"].get("calibration", {})
@@ -67,21 +64,9 @@ class Measured:
 
 
 @pytest.fixture(scope="module")
-def vllm() -> Iterator[FakeVLLM]:
-    with FakeVLLM() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    directory = tmp_path_factory.mktemp("prometheus")
-    (directory / "targets.json").write_text("[]")
-    discovery = {"files": [str(directory / "targets.json")], "refresh_interval": "1s"}
+def scrape_interval_s() -> int:
     # A scrape may take as long as the interval; one that is late is none, and what was measured is told to be away.
-    with Prometheus(
-        directory, [{"job_name": "pods", "file_sd_configs": [discovery]}], scrape_interval_s=5
-    ) as server:
-        yield server
+    return 5
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,15 @@
-"""Canaries with traffic: one that is slow and one that answers otherwise go back, and no request is lost.
+"""Canaries behind the real router: one that is slow and one that answers otherwise go back, and no request is lost.
 
-And who goes when a service becomes smaller: the looks of the autoscaler are as close here.
+And who goes when a service becomes smaller: the looks of the autoscaler are as close here. Each case is a service with
+a node of its own; they begin together, since all of them wait most of the time.
 """
 
+import contextlib
 import json
 import threading
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -14,90 +17,110 @@ from harness.api import Json
 from harness.prometheus import Prometheus
 from harness.waiting import wait_until
 from live_world import LiveWorld, live_world_of, measured_operator
-from operator_process import OperatorProcess
+from operator_process import OperatorProcess, in_a_hurry
+from routed import ROUTED, Routed, served
 from sim.clients.load import Client, Work, failures
+from sim.router import why_not
 from sim.world import LiveCluster
 
-pytestmark = pytest.mark.cluster
-MODEL = {"step_ms": 20.0, "per_prefill_token_ms": 0.05, "kv_tokens": 96_000}
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+MODEL = {"step_ms": 150.0, "per_prefill_token_ms": 0.2, "kv_tokens": 96_000}
 ENGINE = {"model": MODEL, "start_s": 20.0}
-SLOW = ENGINE | {"model": MODEL | {"per_prefill_token_ms": 10.0}}
-"""2 s for a prompt of 200 tokens, where the profile's target is 1 s."""
-CANARY = {"canary": {"steps": [{"percent": 25, "minutes": 1}], "minSamples": 20}}
+OTHER = "--seed=2"
+CASES: dict[str, Json] = {
+    "slow": {"model": MODEL | {"per_prefill_token_ms": 20.0}},
+    "garbled": {"answers": "garbled"},
+    "good": {},
+}
+"""How engines with the other argument behave. The slow ones take 0.8 s for a prompt of 200 tokens."""
+SPEC = ROUTED | {
+    "slo": {"ttft": {"milliseconds": 500, "percentile": 95}},
+    "workload": {"inputTokens": {"p50": 200, "p95": 200}, "outputTokens": {"p50": 40, "p95": 40}},
+    "rollout": {"canary": {"steps": [{"percent": 25, "minutes": 1}], "minSamples": 20}},
+}
+HURRY = "import shardwright.controller.canary as c\nc.MINUTE_S /= 5\n"
+
+
+@dataclass
+class Case:
+    """One service, its client and what ran before."""
+
+    service: Routed
+    client: Client
+    before: dict[str, int]
+
+    def ended(self) -> None:
+        """Check that nothing was lost of what the client sent until after the end."""
+        self.service.serves(3)
+        served(self.client)
+        results = self.client.drain()
+        print(f"{self.service.name}: {len(results)} requests")
+        assert failures(results) == []
 
 
 @pytest.fixture(scope="module")
 def live_operator(live: LiveCluster) -> Iterator[tuple[OperatorProcess, Prometheus]]:
-    with measured_operator(live, "--scaling-interval", "2") as running:
+    hurry = in_a_hurry(live.directory / "hurry", HURRY)
+    with measured_operator(live, "--scaling-interval", "2", environment=hurry) as running:
         yield running
 
 
-@pytest.fixture
-def world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) -> Iterator[LiveWorld]:
-    with live_world_of(live, *live_operator) as made:
-        made.add_node("a", gpus=8)
-        live.rule({"engine": ENGINE})
-        made.apply(service(made, "1"))
-        made.ready("chat")
+@pytest.fixture(scope="module")
+def cases(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) -> Iterator[dict[str, Case]]:
+    with live_world_of(live, *live_operator) as world, contextlib.ExitStack() as stack:
+        live.rule(
+            {"engine": ENGINE},
+            *(
+                {"match": {"labels": {"shardwright.dev/service": name}, "argument": OTHER}, "engine": engine}
+                for name, engine in CASES.items()
+            ),
+        )
+        for name in CASES:
+            world.add_node(name, gpus=4, case=name)
+            pool = {"nodeSelector": {"test.shardwright.dev/case": name}}
+            world.apply(world.service(name, replicas=3, pool=pool, engine={"args": ["--seed=1"]}, **SPEC))
+        made = {}
+        for seed, name in enumerate(CASES):
+            service = Routed(world, name)
+            service.settled(3)
+            client = stack.enter_context(service.client(seed))
+            service.known_to(client)
+            client.load(5.0, Work([(200, 40)]))
+            made[name] = Case(service, client, service.replicas())
+        for case in made.values():
+            served(case.client)
+        for case in made.values():
+            case.service.change(engine={"args": [OTHER]})
         yield made
 
 
-@pytest.fixture
-def client(world: LiveWorld) -> Iterator[Client]:
-    with world.client("chat") as made:
-        wait_until(lambda: len(made.targets) == 3, "endpoints")
-        yield made
-
-
-def service(world: LiveWorld, value: str) -> Json:
-    engine = {"env": [{"name": "X", "value": value}]}
-    return world.service("chat", replicas=3, engine=engine, rollout=CANARY)
-
-
-def revisions(world: LiveWorld) -> dict[str, int]:
-    return {
-        item["metadata"]["labels"]["shardwright.dev/revision"]: item["spec"]["replicas"]
-        for item in world.deployments("chat")
-    }
-
-
-@pytest.mark.parametrize(
-    ("engine", "what"),
-    [(SLOW, "TTFT"), (ENGINE | {"answers": "garbled"}, "the answers to the same prompts")],
-    ids=["slow", "other-answers"],
-)
+@pytest.mark.parametrize(("name", "what"), [("slow", "TTFT"), ("garbled", "the answers to the same prompts")])
 def test_a_canary_that_is_worse_goes_back_and_loses_nothing(
-    world: LiveWorld, client: Client, engine: Json, what: str
+    cases: dict[str, Case], name: str, what: str
 ) -> None:
-    before = revisions(world)
-    client.load(9.0, Work([(200, 40)]))
-    world.live.rule({"engine": engine})
-    world.apply(service(world, "2"))
-    wait_until(lambda: len(revisions(world)) == 2, "the canary")
-    told = world.until("chat", "Degraded", "True", "CanaryWorse")
+    case = cases[name]
+    told = case.service.world.until(name, "Degraded", "True", "CanaryWorse")
     assert what in told["message"]
-    wait_until(lambda: revisions(world) == before, "the old revision alone")
-    assert world.is_("chat", "Available", "True")
-    results = client.drain()
-    assert failures(results) == []
-    assert len(results) > 50
+    wait_until(lambda: case.service.replicas() == case.before, "the old revision alone")
+    case.service.world.until(name, "Available", "True")
+    case.ended()
 
 
-def test_a_canary_as_good_as_the_old_revision_takes_its_place(world: LiveWorld, client: Client) -> None:
-    before = revisions(world)
-    client.load(9.0, Work([(200, 40)]))
-    world.apply(service(world, "2"))
-    wait_until(lambda: sorted(revisions(world).values()) == [1, 2], "the canary beside two of the old")
-    [new] = revisions(world).keys() - before.keys()
-    wait_until(lambda: revisions(world) == {new: 3}, "all of the new revision")
-    world.ready("chat")
-    assert failures(client.drain()) == []
+def done(case: Case) -> bool:
+    found = case.service.replicas()
+    return found != case.before and list(found.values()) == [3]
+
+
+def test_a_canary_as_good_as_the_old_revision_takes_its_place(cases: dict[str, Case]) -> None:
+    case = cases["good"]
+    wait_until(lambda: done(case), "all of the new revision")
+    case.ended()
 
 
 def stream(pod: Json, said: list[str]) -> threading.Thread:
     """Hold a stream open on one engine, and keep its last line."""
     url = f"http://{pod['status']['podIP']}:8000/v1/completions"
-    body = {"prompt": "on and on", "max_tokens": 2000, "min_tokens": 2000, "stream": True, "ignore_eos": True}
+    body = {"prompt": "on and on", "max_tokens": 800, "min_tokens": 800, "stream": True, "ignore_eos": True}
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def read() -> None:
@@ -109,8 +132,12 @@ def stream(pod: Json, said: list[str]) -> threading.Thread:
     return thread
 
 
-def test_the_emptiest_go_first(world: LiveWorld) -> None:
-    pods = world.serving("chat")
+def test_the_emptiest_go_first(cases: dict[str, Case]) -> None:
+    case, world = cases["good"], cases["good"].service.world
+    wait_until(lambda: done(case), "its rollout")
+    case.service.settled(3)
+    case.client.drain()
+    pods = case.service.engines
     said: list[str] = []
     held = stream(pods[1], said)
     metrics = f"http://{pods[1]['status']['podIP']}:8000/metrics"
@@ -124,11 +151,9 @@ def test_the_emptiest_go_first(world: LiveWorld) -> None:
 
     wait_until(runs, "the stream")
     wait_until(lambda: seen_by_prometheus(world, pods[1]), "looks of the autoscaler")
-    smaller = service(world, "1")
-    smaller["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 1}
-    world.apply(smaller)
-    wait_until(lambda: len(world.serving("chat")) == 1, "one replica")
-    assert [p["metadata"]["name"] for p in world.serving("chat")] == [pods[1]["metadata"]["name"]]
+    case.service.change(scaling={"minReplicas": 1, "maxReplicas": 1})
+    wait_until(lambda: len(case.service.engines) == 1, "one replica")
+    assert [p["metadata"]["name"] for p in case.service.engines] == [pods[1]["metadata"]["name"]]
     held.join()
     assert said[-1] == "data: [DONE]"
 

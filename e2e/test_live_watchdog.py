@@ -1,8 +1,10 @@
 """The watchdog with traffic: an engine that hangs with green health, and one whose GPU fails, are replaced."""
 
+import contextlib
 import json
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -16,6 +18,7 @@ from sim.world import CONTROL, LiveCluster
 
 pytestmark = pytest.mark.cluster
 MODEL = {"step_ms": 20.0, "per_prefill_token_ms": 0.05, "kv_tokens": 96_000}
+REASONS = {"Hang": "EngineStalled", "XID": "GPUFault"}
 
 
 @pytest.fixture(scope="module")
@@ -25,22 +28,39 @@ def live_operator(live: LiveCluster) -> Iterator[tuple[OperatorProcess, Promethe
         yield running
 
 
-@pytest.fixture
-def world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) -> Iterator[LiveWorld]:
-    with live_world_of(live, *live_operator) as made:
-        made.add_node("a", gpus=8)
+@dataclass
+class Case:
+    """One service, its client, and the engine of it that is broken."""
+
+    world: LiveWorld
+    name: str
+    client: Client
+    before: set[str]
+    broken: Json
+
+
+@pytest.fixture(scope="module")
+def cases(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) -> Iterator[dict[str, Case]]:
+    """Break an engine of each service: they have nodes of their own, and wait side by side."""
+    with live_world_of(live, *live_operator) as world, contextlib.ExitStack() as stack:
         live.rule({"engine": {"model": MODEL, "start_s": 20.0}})
-        made.apply(made.service("chat", replicas=3))
-        made.ready("chat")
-        yield made
-
-
-@pytest.fixture
-def client(world: LiveWorld) -> Iterator[Client]:
-    with world.client("chat") as made:
-        wait_until(lambda: len(made.targets) == 3, "endpoints")
-        made.load(9.0, Work([(200, 40)]))
-        wait_until(lambda: len(made.results) > 20, "requests")
+        for fault in REASONS:
+            name = fault.lower()
+            world.add_node(name, gpus=4, case=name)
+            pool = {"nodeSelector": {"test.shardwright.dev/case": name}}
+            world.apply(world.service(name, replicas=3, pool=pool))
+        made = {}
+        for fault in REASONS:
+            name = fault.lower()
+            world.ready(name)
+            client = stack.enter_context(world.client(name))
+            wait_until(lambda: len(client.targets) == 3, "endpoints")  # noqa: B023
+            client.load(6.0, Work([(200, 40)]))
+            wait_until(lambda: len(client.results) > 20, "requests")  # noqa: B023
+            made[fault] = Case(world, name, client, names(world, name), world.serving(name)[0])
+        for fault, case in made.items():
+            break_(case.broken, fault)
+        assert is_green(made["Hang"].broken), "nothing but its tokens tells"
         yield made
 
 
@@ -57,44 +77,40 @@ def is_green(pod: Json) -> bool:
         return bool(answer.status == 200)
 
 
-def names(world: LiveWorld) -> set[str]:
-    return {pod["metadata"]["name"] for pod in world.serving("chat")}
+def names(world: LiveWorld, service: str) -> set[str]:
+    return {pod["metadata"]["name"] for pod in world.serving(service)}
 
 
-def restarts(world: LiveWorld) -> dict[str, int]:
-    return {
-        pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"]
-        for pod in world.serving("chat")
-    }
+def restarts(world: LiveWorld, service: str) -> set[int]:
+    return {pod["status"]["containerStatuses"][0]["restartCount"] for pod in world.serving(service)}
 
 
-def events(world: LiveWorld) -> set[str]:
+def events(world: LiveWorld, service: str) -> set[str]:
     found = world.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events")["items"]
-    return {event["reason"] for event in found if event["regarding"]["kind"] == "LLMService"}
+    return {event["reason"] for event in found if event["regarding"]["name"] == service}
 
 
-@pytest.mark.parametrize(("fault", "reason"), [("Hang", "EngineStalled"), ("XID", "GPUFault")])
+@pytest.mark.parametrize("fault", REASONS)
 def test_a_broken_engine_is_replaced_while_the_others_serve_and_no_other_request_is_lost(
-    world: LiveWorld, client: Client, fault: str, reason: str
+    cases: dict[str, Case], fault: str
 ) -> None:
-    before = names(world)
-    broken, *_ = world.serving("chat")
+    case, reason = cases[fault], REASONS[fault]
+    world, service, client, broken = case.world, case.name, case.client, case.broken
     name, address = broken["metadata"]["name"], f"http://{broken['status']['podIP']}:8000"
-    break_(broken, fault)
-    if fault == "Hang":
-        assert is_green(broken), "nothing but its tokens tells"
-    told = world.until("chat", "Degraded", "True", reason)
+    told = world.until(service, "Degraded", "True", reason)
     assert name in told["message"]
     assert broken["spec"]["nodeName"] in told["message"]
-    wait_until(lambda: name not in names(world) and len(names(world)) == 3, "another in its place")
-    assert names(world) >= before - {name}, "the others stay"
-    assert set(restarts(world).values()) == {0}
+    wait_until(
+        lambda: name not in names(world, service) and len(names(world, service)) == 3, "another in its place"
+    )
+    assert names(world, service) >= case.before - {name}, "the others stay"
+    assert restarts(world, service) == {0}
     wait_until(lambda: address not in client.targets and len(client.targets) == 3, "its address forgotten")
     count = len(client.results)
     wait_until(lambda: len(client.results) > count + 30, "requests after it")
-    world.ready("chat")
+    world.ready(service)
     results = client.drain()
     lost = failures(results)
     assert {result.target for result in lost} <= {address}, lost
     assert len([result for result in results if result.target != address]) > 50
-    assert reason in events(world)
+    assert reason in events(world, service)

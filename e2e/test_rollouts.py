@@ -3,7 +3,6 @@
 Who serves is what the Service selects of the pods that are ready: that is looked at all the while.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from controller_world import CHILDREN, World, install, is_ready
 from harness.api import Json
 from harness.waiting import wait_until
-from operator_process import ROOT, OperatorProcess
+from operator_process import OperatorProcess, in_a_hurry
 
 pytestmark = pytest.mark.cluster
 REVISION = "shardwright.dev/revision"
@@ -222,11 +221,8 @@ def test_a_bad_flag_keeps_the_old_version_serving_and_is_not_tried_again(world: 
 def quick(world: World, tmp_path: Path) -> Iterator[World]:
     """Run an operator that waits five seconds where it waits two minutes otherwise."""
     world.operator.stop()
-    (tmp_path / "sitecustomize.py").write_text(
-        "import shardwright.controller.starts as s\ns.REFUSED_S = 5.0\n"
-    )
-    path = os.pathsep.join([str(tmp_path), str(ROOT / "operator" / "src")])
-    hasty = OperatorProcess(world.cluster, environment={"PYTHONPATH": path}, log_name="hasty")
+    environment = in_a_hurry(tmp_path, "import shardwright.controller.starts as s\ns.REFUSED_S = 5.0\n")
+    hasty = OperatorProcess(world.cluster, environment=environment, log_name="hasty")
     install(hasty)
     with hasty:
         yield world

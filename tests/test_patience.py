@@ -21,6 +21,9 @@ READS_A_CLOCK = {
     "e2e/operator_process.py": "figures of the benchmarks",
     "e2e/demo.py": "is shown",
     "e2e/test_endpoints.py": "is shown",
+    "e2e/test_live_ghosts.py": "is shown",
+    "e2e/test_live_ramp.py": "Prometheus is away for at least",
+    "e2e/routed.py": "requests of a cold start are told from others",
 }
 
 

@@ -4,10 +4,12 @@ It decides nothing: no engine runs, and no figure means anything beyond what the
 against the committed list of those that a real vLLM exposes (`tests/data/vllm_metrics.txt`).
 """
 
+import json
 import threading
 import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
 
 LABELS = '{engine="0",model_name="chat"}'
@@ -135,6 +137,14 @@ class FakeVLLM:
             }
             for namespace, pod in self.engines
         ]
+
+    def write(self, file: Path) -> None:
+        """List the engines in a file for Prometheus, which never sees half of it."""
+        text = json.dumps(self.targets())
+        if not file.exists() or file.read_text() != text:
+            partial = file.with_suffix(".new")
+            partial.write_text(text)
+            partial.rename(file)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autoscaler.test_replay import MODEL, trace_of, world
 from shardwright.api.scaling_reasons import InfeasibleTerm, ScalingRule, ScalingVeto
+from shardwright.autoscaler.demand import recurring
 from shardwright.autoscaler.law import tick
 from shardwright.autoscaler.replay.fleet import replay
 from shardwright.autoscaler.replay.own import Own, signals_of
@@ -331,3 +332,30 @@ def test_replay_and_live_loop_tell_the_same():
     for name in READINGS:
         if name not in ("late_first_tokens", "long_first_tokens", "slow_finished", "waiting"):
             assert any(isinstance(getattr(one, name), Value) for one in told), name
+
+
+TICKS = st.lists(st.floats(15.0, 900.0), min_size=1, max_size=100)
+"""Seconds between ticks that told the arrivals: late ones, and some on both sides of an outage."""
+
+
+@given(TICKS, st.floats(0.1, 20.0))
+def test_a_load_that_never_went_away_is_no_burst_that_came_back(apart, load):
+    at, demands = 0.0, []
+    for each in apart:
+        demands.append((at, load))
+        at += each
+    assert recurring(demands, 15.0, 48, demands[-1][0]) == 0.0
+
+
+def test_what_an_outage_hides_is_not_paid_for_as_a_silence():
+    steady = [(15.0 * n, 1.0 if n == 10 else 3.0) for n in range(20)]
+    again = [(at + 900.0, 3.0) for at, _ in steady]
+    fallen = [(1200.0 + 15.0 * n, 0.1) for n in range(9)]
+    assert recurring([*steady, *again, *fallen], 15.0, 48, fallen[-1][0]) == 0.0
+    bursts = [(15.0 * n, 3.0 if n % 4 == 0 else 0.1) for n in range(20)]
+    assert recurring(bursts, 15.0, 48, bursts[-1][0]) == 3.0
+    later = [(at + 900.0, load) for at, load in bursts]
+    assert recurring([*bursts, later[0], later[1]], 15.0, 48, later[1][0]) == 3.0
+    assert recurring([*bursts, *fallen], 15.0, 48, fallen[-1][0]) == 0.0, (
+        "away for twice as long as ever seen"
+    )

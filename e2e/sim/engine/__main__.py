@@ -66,6 +66,7 @@ class Process:
         """Say what it does."""
         core = self._core
         return {
+            "pid": os.getpid(),
             "loaded": self._loaded,
             "terminating": self._terminated.is_set(),
             "in_flight": core.in_flight if core else 0,

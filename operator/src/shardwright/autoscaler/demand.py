@@ -80,13 +80,20 @@ def recurring(demands: Sequence[tuple[float, float]], interval_s: float, most: i
     RECURRENCES times counts until it has been away PATIENCE times as long as ever before. So a burst a minute
     is paid for through its silences, and the top of a hump that has passed is not. (The keep-alive of
     serverless platforms judges its idle times likewise: Shahrad et al., "Serverless in the Wild", ATC 2020.)
+    Only ticks that saw it away count: a tick that came late, or a source that was away, is no silence.
     """
-    reached = [(at, floor(min(one, most) / LEVEL + 0.999)) for at, one in demands]
+    longest_s, apart_s = 1.2 * interval_s, 1.5 * interval_s
+    reached: list[tuple[float, int]] = []
+    before_s = seen_s = 0.0
+    for at, one in demands:
+        seen_s += min(at - before_s, longest_s) if reached else 0.0
+        before_s = at
+        reached.append((seen_s, floor(min(one, most) / LEVEL + 0.999)))
+    now = seen_s + min(now - before_s, longest_s)
     top = max((level for _, level in reached), default=0)
     last = [0.0] * (top + 1)
     away = [0.0] * (top + 1)
     times = [-1] * (top + 1)
-    apart_s = 1.5 * interval_s
     for at, highest in reached:
         for level in range(1, highest + 1):
             if times[level] < 0:
