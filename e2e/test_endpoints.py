@@ -20,7 +20,9 @@ from harness.network import GATEWAY
 from harness.ports import free_ports
 from harness.processes import Process
 from harness.waiting import wait_until
+from shardwright.api.llmservice import LLMServiceSpec
 from shardwright.render.router import router_args
+from shardwright.render.routing import TELLS_TOKENS, policy
 from sim.kubelet.container import SOURCES
 from sim.router import program, why_not
 from sim.world import LiveCluster
@@ -28,6 +30,7 @@ from sim.world import LiveCluster
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 WORKERS = 8
+SPEC = {"model": {"id": "meta-llama/Llama-3.1-8B-Instruct"}, "pool": {"maxGPUs": 4}}
 
 
 class Healthy(http.server.BaseHTTPRequestHandler):
@@ -113,6 +116,36 @@ def a_pair(live: LiveCluster, tmp_path: Path, *told: str, holds: bool = False) -
         for item in live.cluster.api.get(SLICES)["items"]:
             if item["metadata"]["name"].startswith("w-"):
                 live.cluster.api.delete(f"{SLICES}/{item['metadata']['name']}")
+
+
+POLICIES = sorted(
+    {
+        policy(LLMServiceSpec.model_validate(SPEC | {"routing": {"type": "Router", "policy": asked}}), engine)
+        for asked in ("Auto", "CacheAware", "LeastLoad", "RoundRobin", "PowerOfTwo")
+        for engine in ([TELLS_TOKENS], [])
+    }
+)
+"""What a spec can bring about."""
+
+
+@pytest.mark.parametrize("chosen", POLICIES)
+def test_the_router_starts_without_engines_by_each_policy_that_is_rendered(
+    chosen: str, tmp_path: Path
+) -> None:
+    port, metrics = free_ports("127.0.0.1", 2)
+    argv = [str(program()), *router_args(chosen), f"--port={port}", f"--prometheus-port={metrics}"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    router = Process("router", argv, tmp_path / "router.log", environment)
+    router.start()
+
+    def answers() -> bool:
+        router.check()
+        return get(f"http://127.0.0.1:{port}/liveness") is not None
+
+    try:
+        wait_until(answers, chosen)
+    finally:
+        router.stop()
 
 
 def a_slice(port: int, *, ready: bool) -> Json:

@@ -72,9 +72,9 @@ def test_what_a_full_queue_refused_has_arrived_and_missed(before, after, refused
     assert found.refused == pytest.approx(refused)
     assert found.arrived.number == pytest.approx(30 + refused)
     assert found.first_tokens.number == pytest.approx(30), "lengths are of those that were served"
-    routed = fleet_signals(Counts(ready=1), [span], EDGES, 15.0, 6)
-    assert routed.refused == pytest.approx(refused / 6), "a client is refused when six engines have"
-    assert routed.arrived.number == pytest.approx(30 + refused / 6)
+    routed = fleet_signals(Counts(ready=1), [span], EDGES, 15.0, 5)
+    assert routed.refused == pytest.approx(refused / 5), "a client is refused after five attempts"
+    assert routed.arrived.number == pytest.approx(30 + refused / 5)
 
 
 def test_an_engine_that_serves_nothing_and_refuses_all_is_asked_for():

@@ -35,13 +35,13 @@ def engine_template(found):
     ("routing", "more", "engine", "wanted"),
     [
         ({}, {}, TELLING, "kv_aware"),
-        ({"policy": "Auto"}, {}, SILENT, "power_of_two"),
+        ({"policy": "Auto"}, {}, SILENT, "cache_aware"),
         ({}, PREFIX, TELLING, "cache_aware"),
         ({"policy": "LeastLoad"}, PREFIX, TELLING, "kv_aware"),
-        ({"policy": "LeastLoad"}, {}, [*TELLING, "--no-enable-scale-out"], "power_of_two"),
+        ({"policy": "LeastLoad"}, {}, [*TELLING, "--no-enable-scale-out"], "cache_aware"),
         ({"policy": "CacheAware"}, {}, TELLING, "cache_aware"),
         ({"policy": "RoundRobin"}, {}, TELLING, "round_robin"),
-        ({"policy": "PowerOfTwo"}, {}, TELLING, "power_of_two"),
+        ({"policy": "PowerOfTwo"}, {}, TELLING, "cache_aware"),
     ],
 )
 def test_the_policy_is_the_best_that_the_engines_can_be_asked_for(routing, more, engine, wanted):
@@ -71,7 +71,7 @@ def test_a_stored_revision_keeps_its_pods_and_the_policy_follows_them():
     after = objects(ROUTER, plan=None, stored=json.loads(json.dumps(stored)))
     assert engine_template(after) == before
     router = after["Deployment", "chat-router"]["spec"]["template"]["spec"]["containers"][0]
-    assert "--policy=power_of_two" in router["args"]
+    assert "--policy=cache_aware" in router["args"]
     new = objects(ROUTER)["Deployment", "chat-router"]["spec"]["template"]["spec"]["containers"][0]
     assert "--policy=kv_aware" in new["args"]
 

@@ -64,6 +64,11 @@ _RULES: Final[tuple[_Rule, ...]] = (
         lambda s: bool(s.routing and s.routing.policy and s.routing.type != "Router"),
     ),
     (
+        "spec.routing.policy",
+        "the router does not start with PowerOfTwo before it has engines, so CacheAware is used",
+        lambda s: bool(s.routing and s.routing.policy == "PowerOfTwo" and s.routing.type == "Router"),
+    ),
+    (
         "spec.routing.apiKeySecretRef",
         "no router checks keys; write engine.env with name VLLM_API_KEY and a secretRef",
         lambda s: bool(s.routing and s.routing.api_key_secret_ref),

@@ -41,7 +41,7 @@ from shardwright.controller.watchdog import Watchdog
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import Target
 from shardwright.planner.signals import Readings
-from shardwright.render.router import RETRIES
+from shardwright.render.router import ATTEMPTS
 from shardwright.render.routing import wants_router
 from shardwright.topology.types import PodFacts
 
@@ -251,7 +251,7 @@ class Scaler:
         there = counts(
             pods, ready=len(look.ready), target=look.proposal.target, desired=size, granted=granted
         )
-        attempts = 1 + RETRIES if wants_router(look.service.spec) else 1
+        attempts = ATTEMPTS if wants_router(look.service.spec) else 1
         signals = fleet_signals(there, spans.values(), look.edges, interval_s, attempts)
         memory.state, desired, decision = tick(memory.state, signals, look.plan, now)
         memory.at_s = now

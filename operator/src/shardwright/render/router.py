@@ -44,8 +44,9 @@ CIRCUIT_S: Final = 10
 pod may have its address."""
 REQUEST_S: Final = 86_400
 """Longest request. The default of 30 minutes cuts streams; how long one may last is for engine and client."""
-RETRIES: Final = 5
-"""The default, stated: what keeps a request whole whose engine died or drains before its first byte."""
+ATTEMPTS: Final = 5
+"""How often a request is tried, as counted: `--retry-max-retries` has the first one in it. The default,
+stated: what keeps a request whole whose engine died or drains before its first byte."""
 HELD_REQUESTS: Final = 256
 """Requests that each router's activator holds; some KiB each, and 64 MiB in all at most."""
 HELD_BEYOND_START_S: Final = 120
@@ -198,7 +199,7 @@ def router_args(chosen: str, *, holds: bool = False) -> list[str]:
         f"--worker-startup-timeout-secs={STARTUP_S}",
         "--worker-startup-check-interval=1",
         f"--request-timeout-secs={REQUEST_S}",
-        f"--retry-max-retries={RETRIES}",
+        f"--retry-max-retries={ATTEMPTS}",
         "--disable-circuit-breaker" if holds else f"--cb-timeout-duration-secs={CIRCUIT_S}",
         "--log-level=warning",
     ]

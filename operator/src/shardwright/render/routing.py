@@ -13,7 +13,7 @@ TELLS_TOKENS: Final = "--enable-scale-out"
 _SILENT: Final = "--no-enable-scale-out"
 TELLS_SINCE: Final = (0, 32, 0)
 """The flag is in the lists of 0.32 and 0.33; earlier versions were not read."""
-_NAMES: Final = {"CacheAware": "cache_aware", "RoundRobin": "round_robin", "PowerOfTwo": "power_of_two"}
+_NAMES: Final = {"CacheAware": "cache_aware", "RoundRobin": "round_robin"}
 
 
 def wants_router(spec: LLMServiceSpec) -> bool:
@@ -36,16 +36,16 @@ def by_tokens(spec: LLMServiceSpec) -> bool:
 def policy(spec: LLMServiceSpec, engine: Sequence[str]) -> str:
     """Return the router's policy before engines with this command line.
 
-    Measured (benchmarks/README.md): `kv_aware` alone sees tokens, and needs the engines to count them;
-    `power_of_two` is the best of the others at 70 % load. `cache_aware` keeps a prefix on one engine.
+    Measured (benchmarks/README.md): `kv_aware` alone sees tokens, and needs the engines to count them.
+    `cache_aware` keeps a prefix on one engine, and is the best of the others that vllm-router 0.1.17 starts
+    without engines: `power_of_two` wants two of them in its command line (e2e/test_endpoints.py).
     """
     wanted = (spec.routing and spec.routing.policy) or "Auto"
     if wanted in _NAMES:
         return _NAMES[wanted]
-    if not by_tokens(spec):
-        return _NAMES["CacheAware"]
     said = [word for word in engine if word in {TELLS_TOKENS, _SILENT}]
-    return "kv_aware" if said and said[-1] == TELLS_TOKENS else _NAMES["PowerOfTwo"]
+    counted = by_tokens(spec) and said and said[-1] == TELLS_TOKENS
+    return "kv_aware" if counted else _NAMES["CacheAware"]
 
 
 def engine_flags(spec: LLMServiceSpec, version: tuple[int, ...]) -> list[str]:
