@@ -475,9 +475,19 @@ async def test_what_no_size_mends_is_told_and_the_size_stays():
         assert world.fake.condition("chat", "SLOMet") == ("False", "PromptTooLong")
         assert f"The size stays at {size}" in world.fake.message("chat", "SLOMet")
         assert world.scaling["infeasible"] == ["PromptTooLong"]
+        assert world.scaling["remedy"] in world.fake.message("chat", "SLOMet"), "the planner was asked"
+        assert world.scaling["remedy"].startswith("With workload.inputTokens.p95: ")
+        before, plans = len(world.fake.writes()), world.fake.parts.planning.plans
+        await world.sizes(900)
+        assert (len(world.fake.writes()), world.fake.parts.planning.plans) == (before, plans), "once"
+        remedy = world.scaling["remedy"]
+        await world.restart()
+        await world.sizes(1800)
+        assert (world.scaling["infeasible"], world.scaling["remedy"]) == (["PromptTooLong"], remedy)
         world.engines.late = world.engines.too_long = 0.0
         await asyncio.sleep(1800)
         assert "infeasible" not in world.scaling
+        assert "remedy" not in world.scaling
 
 
 async def test_misses_that_more_replicas_mend_raise_the_size():

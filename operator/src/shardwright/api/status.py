@@ -343,6 +343,8 @@ class ScalingStatus(ApiModel):
     """What is not known: SignalsUnknown, TTFTNotAnEdge, TPOTNotAnEdge, RoutersSilent; absent when all is."""
     infeasible: Annotated[list[ReasonName], Field(max_length=4)] | None = None
     """Targets that no size keeps, from the table of terms; absent when there is none."""
+    remedy: Sentence | None = None
+    """What the planner says when it is asked for longer prompts, with PromptTooLong."""
     decisions: Annotated[list[ScalingDecision], Field(max_length=5)] | None = None
     """The last changes of size, the newest first."""
 

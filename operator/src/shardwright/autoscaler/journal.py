@@ -106,6 +106,7 @@ def with_circumstances(told: ScalingStatus, now: Circumstances) -> ScalingStatus
             "limit": now.limit or None,
             "unknown": list(now.unknown) or None,
             "infeasible": list(now.infeasible) or None,
+            "remedy": told.remedy if now.infeasible else None,
         }
     )
 

@@ -176,6 +176,8 @@ class Operator:
         if declared is not None:
             await stack.enter_async_context(_task("declared pool", follow_pool(parts, declared), health))
         await stack.enter_async_context(_task("gpu faults", parts.gpu_faults.run(), health))
+        if parts.scaler.better is not None:
+            stack.push_async_callback(parts.scaler.better.close)
         if parts.scaler.watchdog is not None:
             stack.push_async_callback(parts.scaler.watchdog.close)
         await stack.enter_async_context(_task("autoscaler", parts.scaler.run(), health))

@@ -14,6 +14,7 @@ from shardwright.cluster.events import Recorder
 from shardwright.cluster.store import Store
 from shardwright.controller.admission import Admission
 from shardwright.controller.apply import Applier
+from shardwright.controller.better import Better
 from shardwright.controller.calibration import Calibrator
 from shardwright.controller.calibration_store import CalibrationStore
 from shardwright.controller.canary_served import CanaryServed
@@ -101,6 +102,7 @@ class Parts:
         planning.scaled, reporter.scaling = sizes.wanted, sizes.status_of
         reporter.asleep = sizes.is_asleep
         scaler = Scaler(sizes, planning, queue, metrics, clock, now)
+        scaler.better = Better(planning, references, queue)
         replacer = Replacer(api, recorder, metrics, queue, clock)
         reporter.faults = replacer.told
         faults = GPUFaults(

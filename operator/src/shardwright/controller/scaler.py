@@ -31,6 +31,7 @@ from shardwright.autoscaler.schedule import bounds_at
 from shardwright.autoscaler.signals import FleetSignals, ScalingPlan
 from shardwright.autoscaler.state import Decision, State
 from shardwright.cluster.facts import ServiceEntry
+from shardwright.controller.better import Better
 from shardwright.controller.last_reading import LastReading
 from shardwright.controller.planning import Planning, Proposal, wanted_replicas
 from shardwright.controller.queue import WorkQueue
@@ -83,6 +84,8 @@ class Scaler:
     interval_s: float = 15.0
     watchdog: Watchdog | None = None
     """Looks at the same reading, of all services."""
+    better: Better | None = None
+    """None: the planner is not asked."""
     waker: Waker | None = None
     """None: no service is scaled to zero."""
     _spans: dict[ServiceKey, dict[str, Span]] = field(default_factory=dict)
@@ -258,6 +261,8 @@ class Scaler:
         # Replicas that the minimum asks for wait for a node and are told so, whoever else retreats.
         least = look.plan.min_replicas if decision.rule is not ScalingRule.IDLE else 0
         self._decided(look, memory, max(desired, least), decision, signals)
+        if self.better is not None:
+            self.better.look(look.entry, look.service, look.proposal, memory, look.edges.prompt_tokens)
 
     def _size(self, look: _Look) -> tuple[int, Memory | None]:
         """Return the size that is wanted so far, and the memory of it; the first look begins with that."""

@@ -40,6 +40,8 @@ class Memory:
     """When it was last ticked."""
     told: ScalingStatus | None = None
     standing: journal.Standing = field(default_factory=journal.Standing)
+    asked: tuple[object, ...] | None = None
+    """What the planner was last asked for, where no size keeps a target."""
     complete: bool = True
     external: bool = False
     """Somebody else sizes it."""

@@ -232,10 +232,12 @@ def _of_size(told: ScalingStatus) -> _Verdict | None:
     """Say what no size mends, what holds the size back, and what is not known; None when there is nothing."""
     if told.infeasible:
         term = InfeasibleTerm(told.infeasible[0])
+        remedy = f". {told.remedy}" if told.remedy and term is InfeasibleTerm.PROMPT_TOO_LONG else ""
         return _Verdict(
             status="False",
             reason=Reason(term.value),
-            message=f"{INFEASIBLE_SENTENCES[term].rstrip('.')}. The size stays at {told.desired_replicas}",
+            message=f"{INFEASIBLE_SENTENCES[term].rstrip('.')}. The size stays at "
+            f"{told.desired_replicas}{remedy}",
         )
     # That the service does not go to zero says nothing of its targets.
     unknown = [UnknownSignal(name) for name in told.unknown or () if name != UnknownSignal.ROUTERS_SILENT]
