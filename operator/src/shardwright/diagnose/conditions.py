@@ -9,24 +9,15 @@ generation is accepted, planned and placed, and all its replicas answer and no o
 """
 
 import re
-from dataclasses import dataclass
-from typing import Literal
 
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import ConditionType, Reason
-from shardwright.api.scaling_reasons import (
-    INFEASIBLE_SENTENCES,
-    RULE_SENTENCES,
-    UNKNOWN_SENTENCES,
-    InfeasibleTerm,
-    ScalingRule,
-    UnknownSignal,
-)
-from shardwright.api.status import CalibrationStatus, Condition, ScalingStatus
+from shardwright.api.status import Condition
 from shardwright.diagnose.facts import PlacementFacts, RouterFacts, ServiceFacts, WorkloadFacts
 from shardwright.diagnose.fetch import fetch_trouble, waits_for
 from shardwright.diagnose.rollout import cause_of, ends_first, given_up, under_way
 from shardwright.diagnose.routers import unavailable
+from shardwright.diagnose.slo import slo_met
 from shardwright.diagnose.trouble import (
     HARMLESS,
     WAITS_FOR_PERSON,
@@ -37,6 +28,7 @@ from shardwright.diagnose.trouble import (
     unschedulable,
     worst,
 )
+from shardwright.diagnose.verdict import Verdict, running
 from shardwright.diagnose.waiting import planned_anew, reason_of, sentence
 from shardwright.planner.types import NoPlan, Plan
 from shardwright.topology.packing import NO_NODE
@@ -46,17 +38,6 @@ MAX_HOLDERS = 3
 _WAITS = frozenset({Reason.WAITS_FOR_APPROVAL, Reason.ROLLOUT_PAUSED, Reason.ROLLOUT_FAILED})
 """Reasons of Ready for which a person is waited for."""
 _PLAIN_WORD = re.compile(r"[a-z][a-z'-]*(?=[ ,;:])")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
-    status: Literal["True", "False", "Unknown"]
-    reason: Reason
-    message: str
-
-    @property
-    def holds(self) -> bool:
-        return self.status == "True"
 
 
 def conditions(facts: ServiceFacts) -> tuple[Condition, ...]:
@@ -74,7 +55,7 @@ def conditions(facts: ServiceFacts) -> tuple[Condition, ...]:
         ConditionType.PLACED: placed,
         ConditionType.AVAILABLE: available,
         ConditionType.READY: ready,
-        ConditionType.SLO_MET: _slo_met(facts),
+        ConditionType.SLO_MET: slo_met(facts),
         ConditionType.DEGRADED: degraded,
         ConditionType.RECONCILING: _reconciling(ready, stalled),
         ConditionType.STALLED: stalled,
@@ -89,7 +70,7 @@ def enough(needed: int) -> int:
 
 
 def _condition(
-    facts: ServiceFacts, kind: ConditionType, verdict: _Verdict, old: Condition | None
+    facts: ServiceFacts, kind: ConditionType, verdict: Verdict, old: Condition | None
 ) -> Condition:
     kept = old is not None and old.status == verdict.status
     return Condition(
@@ -102,7 +83,7 @@ def _condition(
     )
 
 
-def _accepted(facts: ServiceFacts) -> _Verdict:
+def _accepted(facts: ServiceFacts) -> Verdict:
     blocking = [problem for problem in facts.problems if problem.blocking]
     taken = [
         Problem(
@@ -114,40 +95,38 @@ def _accepted(facts: ServiceFacts) -> _Verdict:
     ]
     if blocking or taken:
         first = (blocking or taken)[0]
-        return _Verdict(status="False", reason=first.reason, message=_sentences([*blocking, *taken]))
+        return Verdict(status="False", reason=first.reason, message=_sentences([*blocking, *taken]))
     # What a plan is not covered for is told with the plan.
     ignored = [problem for problem in facts.problems if problem.reason is not Reason.PLAN_NOT_COVERED]
     if ignored:
-        return _Verdict(status="True", reason=ignored[0].reason, message=_sentences(ignored))
-    return _Verdict(
+        return Verdict(status="True", reason=ignored[0].reason, message=_sentences(ignored))
+    return Verdict(
         status="True", reason=Reason.VALID, message="The spec and all that it refers to are usable"
     )
 
 
-def _planned(facts: ServiceFacts, accepted: _Verdict) -> _Verdict:
-    kept = " What runs keeps running." if _running(facts) else ""
+def _planned(facts: ServiceFacts, accepted: Verdict) -> Verdict:
+    kept = " What runs keeps running." if running(facts) else ""
     if not accepted.holds:
         message = f"Not planned, since the spec is not accepted.{kept}"
-        return _Verdict(status="False", reason=Reason.NOT_PLANNED, message=message)
+        return Verdict(status="False", reason=Reason.NOT_PLANNED, message=message)
     match facts.decision:
         case None:
             message = "The pool has not been read yet"
-            return _Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message=message)
+            return Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message=message)
         case NoPlan() as none:
-            return _Verdict(
+            return Verdict(
                 status="False", reason=none.reason, message=f"{none.message}{'.' if kept else ''}{kept}"
             )
         case Plan() as plan:
             return _chosen(facts, plan)
 
 
-def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
+def _chosen(facts: ServiceFacts, plan: Plan) -> Verdict:
     if facts.failed is not None:
-        return _Verdict(status="True", reason=Reason.ROLLOUT_FAILED, message=given_up(facts, facts.failed))
+        return Verdict(status="True", reason=Reason.ROLLOUT_FAILED, message=given_up(facts, facts.failed))
     if facts.waiting is not None:
-        return _Verdict(
-            status="True", reason=reason_of(facts.waiting), message=sentence(facts, facts.waiting)
-        )
+        return Verdict(status="True", reason=reason_of(facts.waiting), message=sentence(facts, facts.waiting))
     limits = plan.limits
     where = f"{plan.model.model_id} on {plan.product.short_name} {plan.parallelism}"
     what, parts = f"{where}, context {limits.max_model_len} tokens: {plan.binding_constraint}", [*plan.notes]
@@ -166,7 +145,7 @@ def _chosen(facts: ServiceFacts, plan: Plan) -> _Verdict:
         reason = Reason.PREDICTION_OFF
         parts.append(off)
     message = ". ".join(part.rstrip(".") for part in (what, *map(_large, parts)))
-    return _Verdict(status="True", reason=reason, message=message)
+    return Verdict(status="True", reason=reason, message=message)
 
 
 def _large(sentence: str) -> str:
@@ -186,103 +165,32 @@ def _prediction_off(facts: ServiceFacts) -> str | None:
     )
 
 
-def _slo_met(facts: ServiceFacts) -> _Verdict:
-    """Say whether the percentiles of the last minutes keep the targets, or why that is not known."""
-    metrics, running = facts.metrics, _running(facts)
-    if metrics.failure and running:
-        message = (
-            f"The engines' metrics cannot be read: {metrics.failure}. Nothing that rests on them changes"
-        )
-        return _Verdict(status="Unknown", reason=Reason.METRICS_UNAVAILABLE, message=message)
-    if metrics.not_scraped and running:
-        message = (
-            "Prometheus has no series of these pods: check that it scrapes port http of the pods, and that "
-            "the names of its namespace and pod labels are those of the operator's options"
-        )
-        return _Verdict(status="Unknown", reason=Reason.ENGINES_NOT_SCRAPED, message=message)
-    of_size = _of_size(facts.scaling) if facts.scaling is not None and running else None
-    if of_size is not None and of_size.status == "False":
-        return of_size
-    measured = metrics.calibration
-    if measured is not None and running and (measured.missed or measured.kept):
-        return _of_targets(measured, of_size)
-    if of_size is not None:
-        return of_size
-    message = (
-        "No stated target is held against measured percentiles: slo states none, too few requests were "
-        "served, or the engines' histograms do not have it among their edges"
-    )
-    if metrics.calibration is not None:
-        message += "; means and their ratios to the prediction are in status.calibration"
-    return _Verdict(status="Unknown", reason=Reason.NOT_MEASURED, message=message)
-
-
-def _of_targets(measured: CalibrationStatus, of_size: _Verdict | None) -> _Verdict:
-    """Say which targets are missed, and what holds the size back then; or which are kept."""
-    if measured.missed:
-        message = f"{' and '.join(measured.missed)} missed by the requests of the last 15 minutes"
-        if of_size is not None and of_size.reason is Reason.SIZE_LIMITED:
-            message += f". {of_size.message}"
-        return _Verdict(status="False", reason=Reason.TARGET_MISSED, message=message)
-    message = f"{' and '.join(measured.kept or ())} kept by the requests of the last 15 minutes"
-    return _Verdict(status="True", reason=Reason.TARGETS_KEPT, message=message)
-
-
-def _of_size(told: ScalingStatus) -> _Verdict | None:
-    """Say what no size mends, what holds the size back, and what is not known; None when there is nothing."""
-    if told.infeasible:
-        term = InfeasibleTerm(told.infeasible[0])
-        remedy = f". {told.remedy}" if told.remedy and term is InfeasibleTerm.PROMPT_TOO_LONG else ""
-        return _Verdict(
-            status="False",
-            reason=Reason(term.value),
-            message=f"{INFEASIBLE_SENTENCES[term].rstrip('.')}. The size stays at "
-            f"{told.desired_replicas}{remedy}",
-        )
-    # That the service does not go to zero says nothing of its targets.
-    unknown = [UnknownSignal(name) for name in told.unknown or () if name != UnknownSignal.ROUTERS_SILENT]
-    if UnknownSignal.SIGNALS_UNKNOWN in unknown:
-        message = UNKNOWN_SENTENCES[UnknownSignal.SIGNALS_UNKNOWN].rstrip(".")
-        return _Verdict(status="Unknown", reason=Reason.SIGNALS_UNKNOWN, message=message)
-    if told.limit:
-        rule = ScalingRule(told.limit)
-        return _Verdict(
-            status="Unknown",
-            reason=Reason.SIZE_LIMITED,
-            message=f"{RULE_SENTENCES[rule].rstrip('.')} (status.scaling.limit: {rule})",
-        )
-    if unknown:
-        message = " ".join(UNKNOWN_SENTENCES[name] for name in unknown).rstrip(".")
-        return _Verdict(status="Unknown", reason=Reason.TARGET_NOT_AN_EDGE, message=message)
-    return None
-
-
-def _placed(facts: ServiceFacts, accepted: _Verdict, planned: _Verdict) -> _Verdict:
+def _placed(facts: ServiceFacts, accepted: Verdict, planned: Verdict) -> Verdict:
     if facts.plan is None or planned.status == "Unknown":
         if facts.waiting is not None and planned.holds:
             message = "Nothing is placed before a plan is approved"
-            return _Verdict(status="False", reason=reason_of(facts.waiting), message=message)
+            return Verdict(status="False", reason=reason_of(facts.waiting), message=message)
         message = "There is no plan to place"
         unknown = planned.status == "Unknown"
-        return _Verdict(status="Unknown" if unknown else "False", reason=Reason.NOT_PLANNED, message=message)
+        return Verdict(status="Unknown" if unknown else "False", reason=Reason.NOT_PLANNED, message=message)
     place = facts.placement
     if place is None:
-        return _Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message="No place was asked for yet")
+        return Verdict(status="Unknown", reason=Reason.NOT_OBSERVED, message="No place was asked for yet")
     if place.granted < place.wanted and place.given_up:
         return _given_up(facts, place, accepted)
     if place.granted < place.wanted:
         reason = Reason.PARTIALLY_PLACED if place.granted else Reason.NO_ROOM
         cut = f". {place.cut.sentence}" if place.cut is not None else ""
-        return _Verdict(status="False", reason=reason, message=f"{_no_room(place)}{cut}")
+        return Verdict(status="False", reason=reason, message=f"{_no_room(place)}{cut}")
     stuck = gone(facts) or unschedulable(facts)
     if stuck is not None:
-        return _Verdict(status="False", reason=stuck.reason, message=stuck.message)
+        return Verdict(status="False", reason=stuck.reason, message=stuck.message)
     if place.cut is not None:
-        return _Verdict(status="False", reason=Reason.GPU_BUDGET_TOO_SMALL, message=place.cut.sentence)
-    return _Verdict(status="True", reason=Reason.PLACED, message="Every replica has its place on a node")
+        return Verdict(status="False", reason=Reason.GPU_BUDGET_TOO_SMALL, message=place.cut.sentence)
+    return Verdict(status="True", reason=Reason.PLACED, message="Every replica has its place on a node")
 
 
-def _given_up(facts: ServiceFacts, place: PlacementFacts, accepted: _Verdict) -> _Verdict:
+def _given_up(facts: ServiceFacts, place: PlacementFacts, accepted: Verdict) -> Verdict:
     """Say why no GPUs are held for pods: something keeps them from being made."""
     refused = pods_refused(facts)
     reason, why = accepted.reason, accepted.message
@@ -290,7 +198,7 @@ def _given_up(facts: ServiceFacts, place: PlacementFacts, accepted: _Verdict) ->
         reason, why = refused.reason, refused.message
     missing = place.wanted - place.granted
     message = f"No GPUs are held for {missing} of {place.wanted} replicas, whose pods cannot be made: {why}"
-    return _Verdict(status="False", reason=reason, message=message)
+    return Verdict(status="False", reason=reason, message=message)
 
 
 def _no_room(place: PlacementFacts) -> str:
@@ -327,34 +235,34 @@ def _elsewhere(place: PlacementFacts) -> str:
     )
 
 
-def _available(facts: ServiceFacts, planned: _Verdict, placed: _Verdict) -> _Verdict:
+def _available(facts: ServiceFacts, planned: Verdict, placed: Verdict) -> Verdict:
     ready = sum(load.ready for load in facts.workloads)
     if facts.asleep:
         router = facts.router or RouterFacts(desired=0, ready=0, in_front=False)
         if not (router.in_front and router.ready):
             message = unavailable(facts, router)
-            return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
+            return Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
         message = "Idle, and scaled to zero: the endpoint answers, and the next request starts a replica"
-        return _Verdict(status="True", reason=Reason.SCALED_TO_ZERO, message=f"{message} and waits for it")
+        return Verdict(status="True", reason=Reason.SCALED_TO_ZERO, message=f"{message} and waits for it")
     if facts.needed_replicas == facts.desired_replicas == ready == 0:
         message = "Scaled to zero: raise the replicas to serve again"
-        return _Verdict(status="False", reason=Reason.SCALED_TO_ZERO, message=message)
+        return Verdict(status="False", reason=Reason.SCALED_TO_ZERO, message=message)
     if ready >= enough(facts.needed_replicas):
         if facts.router is not None and facts.router.in_front and not facts.router.ready:
             message = unavailable(facts, facts.router)
-            return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
-        return _Verdict(status="True", reason=Reason.SERVING, message="Enough replicas answer")
+            return Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
+        return Verdict(status="True", reason=Reason.SERVING, message="Enough replicas answer")
     trouble = _worst(facts)
     if trouble is not None and trouble.reason not in HARMLESS:
-        return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
-    if not _running(facts):
+        return Verdict(status="False", reason=trouble.reason, message=trouble.message)
+    if not running(facts):
         cause = planned if not planned.holds else placed
         reason, message = (cause.reason, cause.message) if not cause.holds else _coming(facts)
-        return _Verdict(status="False", reason=reason, message=message)
+        return Verdict(status="False", reason=reason, message=message)
     if ready:
         message = "Some replicas answer, but fewer than the service needs"
-        return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
-    return _Verdict(status="False", reason=Reason.STARTING, message="The engines are loading the model")
+        return Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
+    return Verdict(status="False", reason=Reason.STARTING, message="The engines are loading the model")
 
 
 def _worst(facts: ServiceFacts) -> Trouble | None:
@@ -388,41 +296,41 @@ def _waits_for_claim(facts: ServiceFacts) -> str:
 
 
 def _ready(
-    facts: ServiceFacts, accepted: _Verdict, planned: _Verdict, placed: _Verdict, available: _Verdict
-) -> _Verdict:
+    facts: ServiceFacts, accepted: Verdict, planned: Verdict, placed: Verdict, available: Verdict
+) -> Verdict:
     # What waits for a person is said first; then what keeps clients from being served.
     if (cause := next((v for v in (accepted, planned) if not v.holds), None)) is not None:
-        return _Verdict(status="False", reason=cause.reason, message=cause.message)
+        return Verdict(status="False", reason=cause.reason, message=cause.message)
     waiting = facts.waiting
     if facts.failed is not None or (waiting is not None and waiting.manual):
-        return _Verdict(status="False", reason=planned.reason, message=planned.message)
+        return Verdict(status="False", reason=planned.reason, message=planned.message)
     if placed.holds if facts.asleep else available.reason is Reason.SCALED_TO_ZERO:
         return available
     if available.holds and (rollout := _fetching(facts) or under_way(facts.rollout)) is not None:
-        return _Verdict(status="False", reason=rollout[0], message=rollout[1])
+        return Verdict(status="False", reason=rollout[0], message=rollout[1])
     for earlier in (placed, available):
         if not earlier.holds:
-            return _Verdict(status="False", reason=earlier.reason, message=earlier.message)
+            return Verdict(status="False", reason=earlier.reason, message=earlier.message)
     target = next((load for load in facts.workloads if load.revision == facts.target_revision), None)
     if target is None or _left_over(facts, target):
         message = (
             _waits_for_claim(facts)
             or "This generation's revision is not fully out: older replicas still serve"
         )
-        return _Verdict(status="False", reason=Reason.ROLLING_OUT, message=message)
+        return Verdict(status="False", reason=Reason.ROLLING_OUT, message=message)
     if target.ready < max(1, facts.desired_replicas) or target.desired != facts.desired_replicas:
         trouble = _worst(facts)
         if trouble is not None and trouble.reason not in HARMLESS:
-            return _Verdict(status="False", reason=trouble.reason, message=trouble.message)
+            return Verdict(status="False", reason=trouble.reason, message=trouble.message)
         message = "Clients are served, but not all replicas answer yet"
-        return _Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
+        return Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
     if facts.router is not None and not facts.router.in_front:
         message = unavailable(facts, facts.router)
-        return _Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
+        return Verdict(status="False", reason=Reason.ROUTER_UNAVAILABLE, message=message)
     if waiting is not None:
         message = f"All replicas answer. {planned.message}"
-        return _Verdict(status="True", reason=planned.reason, message=message)
-    return _Verdict(status="True", reason=Reason.SERVING, message="All replicas of this generation answer")
+        return Verdict(status="True", reason=planned.reason, message=message)
+    return Verdict(status="True", reason=Reason.SERVING, message="All replicas of this generation answer")
 
 
 def _left_over(facts: ServiceFacts, target: WorkloadFacts) -> bool:
@@ -430,16 +338,16 @@ def _left_over(facts: ServiceFacts, target: WorkloadFacts) -> bool:
     return any(load.pods or load.desired for load in others)
 
 
-def _degraded(facts: ServiceFacts) -> _Verdict:
+def _degraded(facts: ServiceFacts) -> Verdict:
     trouble = _worst(facts)
     if facts.failed is not None and (trouble is None or trouble.reason in HARMLESS):
         trouble = cause_of(facts.failed)
     if trouble is None:
-        return _Verdict(status="False", reason=Reason.HEALTHY, message="No trouble is seen")
-    return _Verdict(status="True", reason=trouble.reason, message=trouble.message)
+        return Verdict(status="False", reason=Reason.HEALTHY, message="No trouble is seen")
+    return Verdict(status="True", reason=trouble.reason, message=trouble.message)
 
 
-def _stalled(accepted: _Verdict, planned: _Verdict, ready: _Verdict, degraded: _Verdict) -> _Verdict:
+def _stalled(accepted: Verdict, planned: Verdict, ready: Verdict, degraded: Verdict) -> Verdict:
     """Return Stalled of kstatus: nothing more happens until a person acts."""
     waiting = (
         accepted.status == "False"
@@ -448,22 +356,18 @@ def _stalled(accepted: _Verdict, planned: _Verdict, ready: _Verdict, degraded: _
         or (degraded.holds and not ready.holds and degraded.reason in WAITS_FOR_PERSON)
     )
     if not waiting or ready.reason is Reason.SCALED_TO_ZERO:
-        return _Verdict(status="False", reason=Reason.SETTLED, message="Nothing waits for a person")
+        return Verdict(status="False", reason=Reason.SETTLED, message="Nothing waits for a person")
     cause = next((v for v in (accepted, planned) if not v.holds), degraded)
     if ready.reason in _WAITS:
         cause = ready
-    return _Verdict(status="True", reason=Reason.WAITS_FOR_PERSON, message=cause.message)
+    return Verdict(status="True", reason=Reason.WAITS_FOR_PERSON, message=cause.message)
 
 
-def _reconciling(ready: _Verdict, stalled: _Verdict) -> _Verdict:
+def _reconciling(ready: Verdict, stalled: Verdict) -> Verdict:
     """Return Reconciling of kstatus: the operator or the cluster is still at work."""
     if ready.holds or stalled.holds or ready.reason is Reason.SCALED_TO_ZERO:
-        return _Verdict(status="False", reason=Reason.SETTLED, message="Nothing is under way")
-    return _Verdict(status="True", reason=ready.reason, message=ready.message)
-
-
-def _running(facts: ServiceFacts) -> bool:
-    return any(load.pods for load in facts.workloads)
+        return Verdict(status="False", reason=Reason.SETTLED, message="Nothing is under way")
+    return Verdict(status="True", reason=ready.reason, message=ready.message)
 
 
 def _sentences(problems: list[Problem]) -> str:
