@@ -58,6 +58,7 @@ def variables(container):
         (cached({"source": {"type": "PVC", "pvc": {"claimName": "w"}}}), False),
         (cached({"source": {"type": "URI", "uri": {"uri": "s3://b/m"}}}), False),
         (cached(engine={"env": [{"name": "VLLM_USE_MODELSCOPE", "value": "1"}]}), False),
+        (cached(engine={"env": [{"name": "TRANSFORMERS_OFFLINE", "value": "1"}]}), False),
     ],
 )
 def test_only_weights_of_a_hub_in_a_claim_are_fetched_by_a_job(spec, expected):
@@ -132,6 +133,30 @@ def test_it_needs_no_gpu_and_nothing_of_an_engine():
     assert head["labels"]["egress"] == "hub"
     assert head["annotations"] == {"mesh/inject": "false"}
     assert "hf_" not in json.dumps(found)
+
+
+def test_no_device_of_a_node_is_in_its_reach():
+    """vLLM's image asks for all GPUs in a variable, which a runtime obeys where no device plugin says less."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    overlay = {
+        "spec": {
+            "resourceClaims": claims,
+            "schedulingGroup": {"podGroupName": "engines"},
+            "containers": [{"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}],
+        }
+    }
+    found = job(cached(podTemplate=overlay))
+    [container] = pod(found)["containers"]
+    assert variables(container)["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "claims" not in container["resources"]
+    assert not pod(found).keys() & {"resourceClaims", "schedulingGroup"}
+
+
+def test_a_runtime_that_not_every_node_has_keeps_it_on_the_plans_nodes():
+    found = job(cached(podTemplate={"spec": {"runtimeClassName": "nvidia"}}))
+    assert pod(found)["runtimeClassName"] == "nvidia"
+    affinity = pod(found)["affinity"]["nodeAffinity"]
+    assert affinity[REQUIRED]["nodeSelectorTerms"]
 
 
 def test_no_service_and_no_budget_selects_its_pod():
