@@ -256,6 +256,37 @@ async def test_revisions_that_need_the_same_bytes_have_a_job_each_and_one_at_a_t
     assert not any(entry.startswith("delete Job") for entry in fake.log)
 
 
+@pytest.mark.parametrize("how", ["at it", "over", "unlabelled"])
+async def test_a_spec_that_mends_what_a_job_fails_on_is_taken_up_at_once(fake, how):
+    """A wrong image or token: the bytes are the same, and so is the Job's name."""
+    kubelet = await begun(fake)
+    [job] = fake.jobs()
+    fake.run_job(job, {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}})
+    await kubelet.run(30)
+    assert fake.condition("chat", "Degraded") == ("True", "ImagePull")
+    if how == "over":
+        fake.end_job(job, "Failed", "BackoffLimitExceeded")
+        fake.parts.store.remove_pod(("team", f"{job}-x"))
+    if how == "unlabelled":  # as an operator made it that did not say of which revision it is
+        fake.edit("Job", job, {"metadata": {"labels": {"shardwright.dev/revision": None}}})
+    fake.put("chat", **CACHED, **TWO, engine={"image": "example.org/vllm:right"})
+    await kubelet.run(5)
+    fake.parts.store.remove_pod(("team", f"{job}-x"))
+    await kubelet.run(15)
+    assert fake.jobs() == [job]
+    pod = fake.child("Job")[1]["spec"]["template"]
+    assert pod["spec"]["containers"][0]["image"] == "example.org/vllm:right"
+    assert "shardwright.dev/revision" not in pod["metadata"]["labels"]
+    assert fake.condition("chat", "Ready") == ("False", "Fetching")
+    fake.run_job(job, failing("HubRateLimited"))  # of its own revision it goes on by itself
+    await kubelet.run(600)
+    assert sum(entry.startswith("delete Job") for entry in fake.log) == 1
+    fake.end_job(job)
+    fake.parts.store.remove_pod(("team", f"{job}-x"))
+    await kubelet.run(60)
+    assert fake.condition("chat", "Ready")[0] == "True"
+
+
 async def test_a_job_that_fetches_what_nobody_asks_for_any_more_is_stopped(fake):
     kubelet = await begun(fake)
     [wrong] = fake.jobs()

@@ -125,10 +125,12 @@ def fetch_job(service: LLMService, data: Mapping[str, Any], place: FetchPlace) -
     """Return the Job of a revision, from the data of its record."""
     found, template = data["fetch"], data["template"]
     labels = service_labels(service.metadata.name) | {LABEL_ROLE: ROLE_FETCH}
+    # Of the Job alone: engines are selected by it.
+    revision = {LABEL_REVISION: template["metadata"]["labels"][LABEL_REVISION]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(service, found["name"], labels),
+        "metadata": metadata(service, found["name"], labels | revision),
         "spec": {
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": found["seconds"],
