@@ -76,8 +76,8 @@ def may_begin(now: "Situation") -> bool:
 def left_over(now: "Situation", found: Fetching | None) -> list[ChildFacts]:
     """Return Jobs that are in the way.
 
-    Those under way that fetch what the target does not need, and the target's own where another revision fails
-    with it: the image or the token may be another by now, and a Job's template cannot change.
+    Those under way that fetch what the target does not need, and the target's own where another revision
+    fails with it: the image or the token may be another by now, and a Job's template cannot change.
     """
     wanted = found.fetch.job if found is not None else ""
     others = [job for name, job in now.jobs.items() if name != wanted and not job.ended]
