@@ -79,6 +79,7 @@ async def test_the_job_comes_first_and_engines_when_it_has_ended(fake):
         assert f"the Job {job}" in fake.message("chat", kind)
         assert "claim models" in fake.message("chat", kind)
         assert "minutes" in fake.message("chat", kind)
+        assert f"kubectl describe job {job}" in fake.message("chat", kind), "nothing else tells of no pod"
     assert fake.condition("chat", "Reconciling") == ("True", "Fetching")
     assert fake.condition("chat", "Degraded")[0] == "False"
     assert fake.condition("chat", "Stalled")[0] == "False"
@@ -240,6 +241,7 @@ async def test_one_that_took_too_long_says_so(fake):
     await kubelet.run(30)
     assert fake.condition("chat", "Degraded") == ("True", "FetchFailed")
     assert "goes on where it stopped" in fake.message("chat", "Degraded")
+    assert f"kubectl describe job {job}" in fake.message("chat", "Degraded")
 
 
 async def test_revisions_that_need_the_same_bytes_have_a_job_each_and_one_at_a_time(fake):
