@@ -575,6 +575,28 @@ async def test_a_claim_for_one_node_is_fetched_on_the_node_that_has_it(fake):
     assert replicas(fake) == {kubelet.revision("b"): 1}
 
 
+async def test_a_claim_of_a_lost_node_does_not_bind_its_job_to_that_node(fake):
+    """It would wait for the node for ever; elsewhere it starts when Kubernetes has taken the volume away."""
+    for name in ("n1", "n2"):
+        fake.node(name)
+    fake.job_s = 1.0
+    claim(fake, "ReadWriteOnce")
+    fake.put("chat", **CACHED)
+    kubelet = Kubelet(fake, "n2")
+    await kubelet.run(30)
+    for name in fake.jobs():
+        fake.lose(("Job", "team", name))
+    await kubelet.run(10)
+    fake.job_s = None
+    fake.node("n2", ready="Unknown")
+    fake.put("chat", **CACHED, **env("b"))
+    await kubelet.run(30)
+    assert len(fake.jobs()) == 1
+    affinity = fake.child("Job")[1]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert "matchFields" not in term
+
+
 async def test_a_claim_that_nothing_mounts_yet_is_bound_to_no_node_of_an_engine(fake):
     """The disk of a local volume may be on another one."""
     for name in ("n1", "n2"):

@@ -144,9 +144,13 @@ def _missing(now: "Situation") -> bool:
 
 def _place(now: "Situation", claim: str) -> FetchPlace:
     alone = claim in now.proposal.for_one_node
-    mounting = {pod.revision for pod in now.pods.values() if pod.node} if alone else set()
-    mounting = {revision for revision in mounting if claim in claims_of_revision(now, revision)}
-    nodes = sorted({pod.node for pod in now.pods.values() if pod.node and pod.revision in mounting})
+    placed = [pod for name, pod in now.pods.items() if pod.node and name not in now.lost] if alone else []
+    mounting = {
+        revision
+        for revision in {pod.revision for pod in placed}
+        if claim in claims_of_revision(now, revision)
+    }
+    nodes = sorted({pod.node for pod in placed if pod.revision in mounting})
     return FetchPlace(
         as_engines=alone or claim in now.proposal.unbound,
         node=nodes[0] if nodes else "",
