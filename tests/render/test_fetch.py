@@ -78,11 +78,31 @@ def test_a_claim_for_one_pod_is_left_to_the_engine():
     assert engine(objects)["args"][0] == MODEL["id"]
 
 
-def test_an_engine_that_names_other_repositories_stays_online_and_waits_all_the_same():
-    objects = rendered(cached(engine={"args": ["--lora-modules", "a=b/c"]}), plan(), fetch=FetchPlace())
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--lora-modules", "a=b/c"],
+        ["--lora_modules", "a=b/c"],
+        ['--speculative-config={"model": "acme/draft", "num_speculative_tokens": 3}'],
+        ["-sc", '{"model": "acme/draft"}'],
+        ["--speculative_config.model", "acme/draft"],
+        ["--hf-config-path", "acme/config"],
+        ["--generation-config=acme/sampling"],
+    ],
+)
+def test_an_engine_that_names_other_repositories_stays_online_and_waits_all_the_same(args):
+    objects = rendered(cached(engine={"args": args}), plan(), fetch=FetchPlace())
     assert any(obj["kind"] == "Job" for obj in objects)
     assert "HF_HUB_OFFLINE" not in variables(engine(objects))
     assert engine(objects)["args"][0] == MODEL["id"]
+
+
+@pytest.mark.parametrize(
+    "args", [["--generation-config=vllm"], ['--speculative-config={"method": "ngram"}'], ["--enable-lora"]]
+)
+def test_arguments_without_a_repository_leave_it_offline(args):
+    objects = rendered(cached(engine={"args": args}), plan(), fetch=FetchPlace())
+    assert variables(engine(objects))["HF_HUB_OFFLINE"] == "1"
 
 
 def test_engine_and_job_name_the_same_paths():

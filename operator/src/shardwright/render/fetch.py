@@ -24,6 +24,7 @@ from shardwright.api.names import (
     fetch_name,
     service_labels,
 )
+from shardwright.planner.engine_args import parse
 from shardwright.planner.types import Plan
 from shardwright.render.children import metadata
 from shardwright.render.request import FetchPlace, JsonObject
@@ -43,8 +44,11 @@ MEMORY_LIMIT: Final = "8Gi"
 keeps of written files, which it gives back."""
 SCRIPT_VERSION: Final = 1
 """Raised when the script fetches other files of the same repository."""
-NAMES_OTHERS: Final = ("--lora-modules",)
-"""Arguments that `spec.engine.args` may have and by which an engine fetches from other repositories."""
+NAMES_OTHERS: Final = frozenset(
+    {"--lora-modules", "--speculative-config", "--hf-config-path", "--generation-config"}
+)
+"""Arguments that `spec.engine.args` may have and by which an engine fetches from other repositories, where a
+value has a slash."""
 _ENGINE_PATHS: Final = frozenset({"/dev/shm", CHAT_TEMPLATE_PATH})  # noqa: S108 -- the container's own
 _ENGINE_ONLY: Final = ("VLLM_", "RUNAI_", "NCCL_", "HF_HUB_OFFLINE")
 _NOT_THE_JOBS: Final = frozenset(
@@ -89,8 +93,9 @@ def fetches(spec: LLMServiceSpec, for_one_pod: frozenset[str] = frozenset()) -> 
 
 def is_offline(spec: LLMServiceSpec) -> bool:
     """Whether engines need nothing that the Job has not fetched."""
-    args = (spec.engine and spec.engine.args) or ()
-    return not any(arg.partition("=")[0] in NAMES_OTHERS for arg in args)
+    found = parse((spec.engine and spec.engine.args) or ()).arguments
+    naming = (a.values for a in found if a.flag is not None and a.flag.name in NAMES_OTHERS)
+    return not any("/" in value for values in naming for value in values)
 
 
 def fetch_data(service: LLMService, plan: Plan) -> JsonObject:
