@@ -80,6 +80,7 @@ async def test_the_job_comes_first_and_engines_when_it_has_ended(fake):
         assert "claim models" in fake.message("chat", kind)
         assert "minutes" in fake.message("chat", kind)
         assert f"kubectl describe job {job}" in fake.message("chat", kind), "nothing else tells of no pod"
+        assert f"kubectl describe pod -l job-name={job}" in fake.message("chat", kind), "nor of no volume"
     assert fake.condition("chat", "Reconciling") == ("True", "Fetching")
     assert fake.condition("chat", "Degraded")[0] == "False"
     assert fake.condition("chat", "Stalled")[0] == "False"
@@ -670,6 +671,22 @@ async def test_a_pod_that_only_claims_to_be_a_jobs_counts_for_nothing(fake):
     await kubelet.run(20)
     assert fake.condition("chat", "Degraded") == ("True", "HubUnauthorized")
     assert small_after_a_stop(fake.message("chat", "Degraded")) == []
+
+
+async def test_a_pod_that_leaves_says_nothing_of_the_one_after_it(fake):
+    kubelet = await begun(fake)
+    [job] = fake.jobs()
+    fake.run_job(job, failing("HubUnauthorized"))
+    left = copy.deepcopy(fake.told_pods[-1])
+    left["metadata"]["name"] = f"{job}-y"
+    fake.run_job(job, failing("HubRateLimited"))
+    left["metadata"]["deletionTimestamp"] = "2026-11-30T12:00:00Z"
+    fake.parts.store.set_pod(copy.deepcopy(left))  # its end is told after the other's start
+    await kubelet.run(20)
+    assert fake.condition("chat", "Degraded") == ("True", "HubRateLimited")
+    fake.parts.store.remove_pod(("team", f"{job}-y"))
+    await kubelet.run(20)
+    assert fake.condition("chat", "Degraded") == ("True", "HubRateLimited")
 
 
 async def test_its_pod_is_no_engine(fake):

@@ -100,8 +100,9 @@ def _who(facts: FetchFacts) -> str:
 
 
 def _describe(facts: FetchFacts) -> str:
-    """Say where it stands why it has no pod, as by a quota or a policy: Kubernetes has it in events only."""
-    return f"Should it have no pod, kubectl describe job {facts.job} says why"
+    """Say where it stands why it has no pod, or that has no volume: Kubernetes has it in events only."""
+    pod = f"kubectl describe pod -l job-name={facts.job}"
+    return f"Should it not come to run, kubectl describe job {facts.job} and {pod} say why"
 
 
 def _again(facts: FetchFacts) -> str:
