@@ -83,6 +83,15 @@ def test_an_engine_that_serves_nothing_and_refuses_all_is_asked_for():
     assert still.first_tokens is ZERO
 
 
+def test_refusals_that_were_out_of_sight_once_do_not_arrive_again():
+    """A sample that is no number, or a series that was dropped: what was refused before is no burst."""
+    span = Span(None, moment(0, 100, **{Signal.REFUSED: 5000.0}))
+    span = follow(span, moment(15, 130, **{Signal.REFUSED: None}))
+    assert told(span).refused == 0
+    span = follow(span, moment(30, 160, **{Signal.REFUSED: 5003.0}))
+    assert told(span).refused == pytest.approx(3)
+
+
 def test_a_restart_counts_refusals_from_zero():
     span = Span(None, moment(0, 100, **{Signal.REFUSED: 50.0}))
     assert told(follow(span, moment(15, 5, restarts=1, **{Signal.REFUSED: 4.0}))).refused == pytest.approx(4)

@@ -45,6 +45,8 @@ class Fake:
         self.nodes: dict[str, dict] = {}
         self.pods: dict[tuple[str, str], dict] = {}
         self.applied: list[tuple[str, dict]] = []
+        self.told_pods: list[dict] = []
+        """Those of Jobs."""
         self.job_s: float | None = 1.0
         """How long a Job takes to do its work; None: it runs until the test ends it."""
 
@@ -295,6 +297,7 @@ class Fake:
             "spec": template["spec"] | {"nodeName": node},
             "status": {"phase": "Running", "containerStatuses": [{"name": "fetch"} | state]},
         }  # fmt: skip
+        self.told_pods.append(pod)
         self.parts.store.set_pod(copy.deepcopy(pod))
 
     def jobs(self) -> list[str]:

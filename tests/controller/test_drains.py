@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from controller.conftest import running
-from shardwright.controller.drains import SCAN_S
+from shardwright.controller.drains import BEFORE_S, SCAN_S
 from shardwright.controller.parts import clock
 from shardwright.planner.signals import Readings, Signal, reading
 from shardwright.render.template import PRESTOP_S, TEARDOWN_S
@@ -48,12 +48,20 @@ class World:
         self.drains = fake.parts.drains
         self.drains.source, self.drains.now = self.engine, lambda: EPOCH_S + clock()
         self.run = asyncio.create_task(self.drains.run())
+        self.notes, post = [], fake.create_event
+
+        async def noted(namespace, event):
+            self.notes.append(event["note"])
+            await post(namespace, event)
+
+        fake.create_event = noted
 
     def leave(self, name, grace_s=OVER_S + TEARDOWN_S):
         """Delete a pod as the API server does: it stays until its time is over or its process has ended."""
         pod = self.fake.pods["team", name]
         ends = datetime.fromtimestamp(EPOCH_S + clock() + grace_s, UTC)
         pod["metadata"]["deletionTimestamp"] = ends.isoformat().replace("+00:00", "Z")
+        pod["metadata"]["deletionGracePeriodSeconds"] = grace_s
         pod["status"]["podIP"] = "10.0.0.7"
         pod["metadata"]["resourceVersion"] = str(next(self.fake.versions))
         self.fake.parts.store.set_pod(copy.deepcopy(pod))
@@ -128,14 +136,64 @@ async def test_an_engine_that_ended_in_time_is_not_asked():
         assert (world.engine.asked, world.counted(), world.told) == ([], 0.0, [])
 
 
-async def test_less_time_than_the_plan_gives_is_not_judged():
+@pytest.mark.parametrize("grace_s", [5, OVER_S])
+async def test_less_time_than_the_plan_gives_is_not_judged(grace_s):
     """`kubectl delete --grace-period=5`, or a node that is shut down: nobody waits for the end of a drain."""
     async with serving() as world:
         name = first(world)
         world.engine.left[name] = (3.0, 0.0)
+        world.leave(name, grace_s=grace_s)
+        await asyncio.sleep(OVER_S)
+        assert (world.engine.asked, world.counted(), world.told) == ([], 0.0, [])
+
+
+async def test_a_second_deletion_with_less_time_is_not_judged_either():
+    async with serving() as world:
+        name = first(world)
+        world.engine.left[name] = (3.0, 0.0)
+        world.leave(name)
+        await asyncio.sleep(OVER_S - 2)  # its look is planned
         world.leave(name, grace_s=5)
         await asyncio.sleep(60)
         assert (world.engine.asked, world.counted(), world.told) == ([], 0.0, [])
+
+
+async def test_more_time_than_the_plan_gives_changes_nothing():
+    """`kubectl drain --grace-period=600`: the engine ends as it was told at its start."""
+    async with serving() as world:
+        name = first(world)
+        world.engine.left[name] = (3.0, 0.0)
+        world.leave(name, grace_s=600)
+        await asyncio.sleep(OVER_S + SCAN_S)
+        assert (world.engine.asked, world.counted()) == ([name], 3.0)
+
+
+@pytest.mark.parametrize("late_s", [0.02, 3.0])
+async def test_a_scan_that_comes_late_misses_no_drain(late_s):
+    """Looks go by the time that is left, and no scan comes to the millisecond."""
+    async with serving() as world:
+        world.run.cancel()
+        name = first(world)
+        world.engine.left[name] = (3.0, 0.0)
+        world.leave(name)
+        await asyncio.sleep(OVER_S - BEFORE_S - SCAN_S - late_s / 2)
+        world.drains.scan()
+        await asyncio.sleep(SCAN_S + late_s)
+        world.drains.scan()
+        await asyncio.sleep(SCAN_S)
+        assert (world.engine.asked, world.counted()) == ([name], 3.0)
+
+
+async def test_what_is_told_is_the_drain_that_the_pod_had():
+    """Whoever raises it as told has old pods leave, which had the drain of before."""
+    async with serving() as world:
+        name = first(world)
+        world.engine.left[name] = (3.0, 0.0)
+        world.fake.put("chat", drain={"maxSeconds": 900}, scaling={"minReplicas": 2})
+        world.leave(name)
+        await asyncio.sleep(OVER_S + SCAN_S)
+        [note] = [note for note in world.notes if "requests left" in note]
+        assert f"drain of {DRAIN_S} s" in note
 
 
 async def test_pods_of_one_service_are_told_each():

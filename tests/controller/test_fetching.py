@@ -79,6 +79,8 @@ async def test_the_job_comes_first_and_engines_when_it_has_ended(fake):
         assert f"the Job {job}" in fake.message("chat", kind)
         assert "claim models" in fake.message("chat", kind)
         assert "minutes" in fake.message("chat", kind)
+        assert f"kubectl describe job {job}" in fake.message("chat", kind), "nothing else tells of no pod"
+        assert f"kubectl describe pod -l job-name={job}" in fake.message("chat", kind), "nor of no volume"
     assert fake.condition("chat", "Reconciling") == ("True", "Fetching")
     assert fake.condition("chat", "Degraded")[0] == "False"
     assert fake.condition("chat", "Stalled")[0] == "False"
@@ -240,6 +242,7 @@ async def test_one_that_took_too_long_says_so(fake):
     await kubelet.run(30)
     assert fake.condition("chat", "Degraded") == ("True", "FetchFailed")
     assert "goes on where it stopped" in fake.message("chat", "Degraded")
+    assert f"kubectl describe job {job}" in fake.message("chat", "Degraded")
 
 
 async def test_revisions_that_need_the_same_bytes_have_a_job_each_and_one_at_a_time(fake):
@@ -254,6 +257,37 @@ async def test_revisions_that_need_the_same_bytes_have_a_job_each_and_one_at_a_t
     await kubelet.run(120)
     assert list(replicas(fake)) == [kubelet.revision("c")]
     assert not any(entry.startswith("delete Job") for entry in fake.log)
+
+
+@pytest.mark.parametrize("how", ["at it", "over", "unlabelled"])
+async def test_a_spec_that_mends_what_a_job_fails_on_is_taken_up_at_once(fake, how):
+    """A wrong image or token: the bytes are the same, and so is the Job's name."""
+    kubelet = await begun(fake)
+    [job] = fake.jobs()
+    fake.run_job(job, {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}})
+    await kubelet.run(30)
+    assert fake.condition("chat", "Degraded") == ("True", "ImagePull")
+    if how == "over":
+        fake.end_job(job, "Failed", "BackoffLimitExceeded")
+        fake.parts.store.remove_pod(("team", f"{job}-x"))
+    if how == "unlabelled":  # as an operator made it that did not say of which revision it is
+        fake.edit("Job", job, {"metadata": {"labels": {"shardwright.dev/revision": None}}})
+    fake.put("chat", **CACHED, **TWO, engine={"image": "example.org/vllm:right"})
+    await kubelet.run(5)
+    fake.parts.store.remove_pod(("team", f"{job}-x"))
+    await kubelet.run(15)
+    assert fake.jobs() == [job]
+    pod = fake.child("Job")[1]["spec"]["template"]
+    assert pod["spec"]["containers"][0]["image"] == "example.org/vllm:right"
+    assert "shardwright.dev/revision" not in pod["metadata"]["labels"]
+    assert fake.condition("chat", "Ready") == ("False", "Fetching")
+    fake.run_job(job, failing("HubRateLimited"))  # of its own revision it goes on by itself
+    await kubelet.run(600)
+    assert sum(entry.startswith("delete Job") for entry in fake.log) == 1
+    fake.end_job(job)
+    fake.parts.store.remove_pod(("team", f"{job}-x"))
+    await kubelet.run(60)
+    assert fake.condition("chat", "Ready")[0] == "True"
 
 
 async def test_a_job_that_fetches_what_nobody_asks_for_any_more_is_stopped(fake):
@@ -542,6 +576,28 @@ async def test_a_claim_for_one_node_is_fetched_on_the_node_that_has_it(fake):
     assert replicas(fake) == {kubelet.revision("b"): 1}
 
 
+async def test_a_claim_of_a_lost_node_does_not_bind_its_job_to_that_node(fake):
+    """It would wait for the node for ever; elsewhere it starts when Kubernetes has taken the volume away."""
+    for name in ("n1", "n2"):
+        fake.node(name)
+    fake.job_s = 1.0
+    claim(fake, "ReadWriteOnce")
+    fake.put("chat", **CACHED)
+    kubelet = Kubelet(fake, "n2")
+    await kubelet.run(30)
+    for name in fake.jobs():
+        fake.lose(("Job", "team", name))
+    await kubelet.run(10)
+    fake.job_s = None
+    fake.node("n2", ready="Unknown")
+    fake.put("chat", **CACHED, **env("b"))
+    await kubelet.run(30)
+    assert len(fake.jobs()) == 1
+    affinity = fake.child("Job")[1]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert "matchFields" not in term
+
+
 async def test_a_claim_that_nothing_mounts_yet_is_bound_to_no_node_of_an_engine(fake):
     """The disk of a local volume may be on another one."""
     for name in ("n1", "n2"):
@@ -615,6 +671,22 @@ async def test_a_pod_that_only_claims_to_be_a_jobs_counts_for_nothing(fake):
     await kubelet.run(20)
     assert fake.condition("chat", "Degraded") == ("True", "HubUnauthorized")
     assert small_after_a_stop(fake.message("chat", "Degraded")) == []
+
+
+async def test_a_pod_that_leaves_says_nothing_of_the_one_after_it(fake):
+    kubelet = await begun(fake)
+    [job] = fake.jobs()
+    fake.run_job(job, failing("HubUnauthorized"))
+    left = copy.deepcopy(fake.told_pods[-1])
+    left["metadata"]["name"] = f"{job}-y"
+    fake.run_job(job, failing("HubRateLimited"))
+    left["metadata"]["deletionTimestamp"] = "2026-11-30T12:00:00Z"
+    fake.parts.store.set_pod(copy.deepcopy(left))  # its end is told after the other's start
+    await kubelet.run(20)
+    assert fake.condition("chat", "Degraded") == ("True", "HubRateLimited")
+    fake.parts.store.remove_pod(("team", f"{job}-y"))
+    await kubelet.run(20)
+    assert fake.condition("chat", "Degraded") == ("True", "HubRateLimited")
 
 
 async def test_its_pod_is_no_engine(fake):

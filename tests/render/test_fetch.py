@@ -58,6 +58,7 @@ def variables(container):
         (cached({"source": {"type": "PVC", "pvc": {"claimName": "w"}}}), False),
         (cached({"source": {"type": "URI", "uri": {"uri": "s3://b/m"}}}), False),
         (cached(engine={"env": [{"name": "VLLM_USE_MODELSCOPE", "value": "1"}]}), False),
+        (cached(engine={"env": [{"name": "TRANSFORMERS_OFFLINE", "value": "1"}]}), False),
     ],
 )
 def test_only_weights_of_a_hub_in_a_claim_are_fetched_by_a_job(spec, expected):
@@ -77,11 +78,31 @@ def test_a_claim_for_one_pod_is_left_to_the_engine():
     assert engine(objects)["args"][0] == MODEL["id"]
 
 
-def test_an_engine_that_names_other_repositories_stays_online_and_waits_all_the_same():
-    objects = rendered(cached(engine={"args": ["--lora-modules", "a=b/c"]}), plan(), fetch=FetchPlace())
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--lora-modules", "a=b/c"],
+        ["--lora_modules", "a=b/c"],
+        ['--speculative-config={"model": "acme/draft", "num_speculative_tokens": 3}'],
+        ["-sc", '{"model": "acme/draft"}'],
+        ["--speculative_config.model", "acme/draft"],
+        ["--hf-config-path", "acme/config"],
+        ["--generation-config=acme/sampling"],
+    ],
+)
+def test_an_engine_that_names_other_repositories_stays_online_and_waits_all_the_same(args):
+    objects = rendered(cached(engine={"args": args}), plan(), fetch=FetchPlace())
     assert any(obj["kind"] == "Job" for obj in objects)
     assert "HF_HUB_OFFLINE" not in variables(engine(objects))
     assert engine(objects)["args"][0] == MODEL["id"]
+
+
+@pytest.mark.parametrize(
+    "args", [["--generation-config=vllm"], ['--speculative-config={"method": "ngram"}'], ["--enable-lora"]]
+)
+def test_arguments_without_a_repository_leave_it_offline(args):
+    objects = rendered(cached(engine={"args": args}), plan(), fetch=FetchPlace())
+    assert variables(engine(objects))["HF_HUB_OFFLINE"] == "1"
 
 
 def test_engine_and_job_name_the_same_paths():
@@ -132,6 +153,30 @@ def test_it_needs_no_gpu_and_nothing_of_an_engine():
     assert head["labels"]["egress"] == "hub"
     assert head["annotations"] == {"mesh/inject": "false"}
     assert "hf_" not in json.dumps(found)
+
+
+def test_no_device_of_a_node_is_in_its_reach():
+    """vLLM's image asks for all GPUs in a variable, which a runtime obeys where no device plugin says less."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    overlay = {
+        "spec": {
+            "resourceClaims": claims,
+            "schedulingGroup": {"podGroupName": "engines"},
+            "containers": [{"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}],
+        }
+    }
+    found = job(cached(podTemplate=overlay))
+    [container] = pod(found)["containers"]
+    assert variables(container)["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "claims" not in container["resources"]
+    assert not pod(found).keys() & {"resourceClaims", "schedulingGroup"}
+
+
+def test_a_runtime_that_not_every_node_has_keeps_it_on_the_plans_nodes():
+    found = job(cached(podTemplate={"spec": {"runtimeClassName": "nvidia"}}))
+    assert pod(found)["runtimeClassName"] == "nvidia"
+    affinity = pod(found)["affinity"]["nodeAffinity"]
+    assert affinity[REQUIRED]["nodeSelectorTerms"]
 
 
 def test_no_service_and_no_budget_selects_its_pod():

@@ -121,7 +121,20 @@ def follow(span: Span | None, new: Moment | None) -> Span | None:
         return Span(zero, new)
     if _fell(last, new):
         return span._replace(fresh=False)
-    return Span(last, new)
+    return Span(last, _remembering(last, new))
+
+
+def _remembering(before: Moment, after: Moment) -> Moment:
+    """Return a moment with the refusals that were seen before, where it has none.
+
+    A counter that is not there has counted none, and one that comes back would count all of them anew.
+    """
+    index = _INDEX[Signal.REFUSED]
+    if after.counters[index] is not None or before.counters[index] is None:
+        return after
+    return after._replace(
+        counters=(*after.counters[:index], before.counters[index], *after.counters[index + 1 :])
+    )
 
 
 def _restarted(before: Moment, after: Moment) -> bool:

@@ -51,6 +51,7 @@ class _PodMetadata(TypedDict, total=False):
     resourceVersion: str
     creationTimestamp: str
     deletionTimestamp: str
+    deletionGracePeriodSeconds: int
     labels: dict[str, str]
     ownerReferences: list[_Owner]
 
@@ -75,6 +76,7 @@ class _Container(TypedDict, total=False):
 class _PodSpec(TypedDict, total=False):
     nodeName: str
     schedulerName: str
+    terminationGracePeriodSeconds: int
     containers: list[_Container]
     initContainers: list[_Container]
     resources: _Resources

@@ -227,11 +227,18 @@ class Store:
         if facts.owner:
             self._pods_of[ServiceKey((facts.namespace, facts.owner))][facts.name] = facts
         if facts.fetches:
-            self.fetch_pods[facts.namespace, facts.fetches] = facts.name
+            self._take_fetch_pod(facts)
         if facts.router_of:
             self._routers_of[ServiceKey((facts.namespace, facts.router_of))][facts.name] = facts
         if self.listener is not None:
             self.listener.pod_changed(before, facts)
+
+    def _take_fetch_pod(self, facts: PodFacts) -> None:
+        """Remember the pod of a Job; one that leaves, whose end may be told late, takes no other's place."""
+        job = (facts.namespace, facts.fetches)
+        known = self.pods.get((facts.namespace, self.fetch_pods.get(job, "")))
+        if not facts.terminating or known is None or known.terminating:
+            self.fetch_pods[job] = facts.name
 
     def _take_trouble(self, key: Key, trouble: PodTrouble | None, *, words: bool = False) -> bool:
         """Remember what is wrong with one of our pods; whether that is news, as other `words` are of some."""

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardwright.api.defaults import resolve
 from shardwright.api.reasons import Reason
 from shardwright.cluster.events import Recorder
 from shardwright.cluster.facts import ServiceEntry
@@ -20,7 +19,7 @@ from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import MetricsSource, Target
 from shardwright.planner.growth import number
 from shardwright.planner.signals import PodKey, Signal
-from shardwright.render.template import TEARDOWN_S
+from shardwright.render.template import PRESTOP_S, TEARDOWN_S
 from shardwright.topology.types import PodFacts
 
 SCAN_S: Final = 5.0
@@ -56,8 +55,9 @@ class Drains:
                 name = (pod.namespace, pod.name)
                 there.add(name)
                 wait_s = _over_s(pod) - BEFORE_S - now
-                if name not in self._looks and 0 <= wait_s <= SCAN_S and pod.address:
-                    look = self._last_look(entry, pod, wait_s)
+                # Twice the distance of scans, for one may come late; up to the end itself it is worth a look.
+                if name not in self._looks and -BEFORE_S < wait_s <= 2 * SCAN_S and pod.address:
+                    look = self._last_look(entry, pod, max(0.0, wait_s))
                     self._looks[name] = asyncio.get_running_loop().create_task(look)
         self._looks = {name: task for name, task in self._looks.items() if name in there or not task.done()}
 
@@ -72,15 +72,16 @@ class Drains:
     async def _last_look(self, entry: ServiceEntry, pod: PodFacts, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         name = (pod.namespace, pod.name)
-        if pod.name not in self.store.pods_of(entry.key):
-            return  # it had ended all of them
+        there = self.store.pods_of(entry.key).get(pod.name)
+        if there is None or there.ends_s != pod.ends_s:
+            return  # it had ended all of them, or was given less time since
         readings = await self.source.read([Target(name, pod.address)])
         running, waiting = (number(readings.of(one, name)) for one in (Signal.RUNNING, Signal.WAITING))
         left = (running or 0.0) + (waiting or 0.0)
         if left <= 0:
             return
         self.metrics.cut(left)
-        drain_s = resolve(entry.service.spec).drain_seconds if entry.service is not None else 0
+        drain_s = pod.grace_s - PRESTOP_S - TEARDOWN_S  # its own, and not the spec's by now
         await self.recorder.post(
             entry.key,
             entry.uid,

@@ -6,7 +6,7 @@ has ended, or has done its work, and where it may run. A Job that failed stays u
 a rollout does meanwhile, and never marks a revision: a hub that does not answer is no fault of it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from shardwright.api.reasons import Reason
 from shardwright.cluster.facts import COMPLETE, ChildFacts
 from shardwright.controller.one_node import claims_of_revision
-from shardwright.diagnose.facts import FetchFacts
-from shardwright.diagnose.trouble import trouble_of
+from shardwright.diagnose.facts import FetchFacts, PodTrouble
+from shardwright.diagnose.trouble import BENIGN, trouble_of
 from shardwright.render.fetch import Fetch, fetch_data, fetches, read_fetch
 from shardwright.render.request import FetchPlace
 
@@ -74,26 +74,42 @@ def may_begin(now: "Situation") -> bool:
 
 
 def left_over(now: "Situation", found: Fetching | None) -> list[ChildFacts]:
-    """Return Jobs under way that fetch what the target does not need."""
+    """Return Jobs that are in the way.
+
+    Those under way that fetch what the target does not need, and the target's own where another revision
+    fails with it: the image or the token may be another by now, and a Job's template cannot change.
+    """
     wanted = found.fetch.job if found is not None else ""
-    return [job for name, job in now.jobs.items() if name != wanted and not job.ended]
+    others = [job for name, job in now.jobs.items() if name != wanted and not job.ended]
+    job = now.jobs.get(wanted)
+    if found is None or job is None or found.step is FetchStep.DONE or job.revision == now.target:
+        return others
+    trouble = _trouble(now, wanted)
+    failing = bool(job.ended) or (trouble is not None and trouble.reason not in BENIGN)
+    return [*others, job] if failing else others
 
 
-def fetch_facts(now: "Situation", work: "Work", pods: Mapping[tuple[str, str], str]) -> FetchFacts | None:
+def fetch_facts(now: "Situation", work: "Work") -> FetchFacts | None:
     """Return what is told of it; None when nothing is waited for."""
     found = work.fetching
     if found is None or not found.waits or not work.fetches:
         return None
-    namespace, job = now.entry.key.namespace, now.jobs.get(found.fetch.job)
-    pod = pods.get((namespace, found.fetch.job))
+    job = now.jobs.get(found.fetch.job)
     return FetchFacts(
         job=found.fetch.job,
         claim=found.fetch.claim,
         minutes=-(-found.fetch.seconds // 60),
         since=job.since if job is not None else "",
         ended=job.ended if job is not None else "",
-        trouble=now.troubles.get((namespace, pod)) if pod else None,
+        trouble=_trouble(now, found.fetch.job),
     )
+
+
+def _trouble(now: "Situation", job: str) -> PodTrouble | None:
+    """Return what is wrong with a Job's pod."""
+    namespace = now.entry.key.namespace
+    pod = now.fetch_pods.get((namespace, job))
+    return now.troubles.get((namespace, pod)) if pod else None
 
 
 def jobs_of(children: Iterable[ChildFacts], uid: str) -> dict[str, ChildFacts]:
@@ -128,9 +144,13 @@ def _missing(now: "Situation") -> bool:
 
 def _place(now: "Situation", claim: str) -> FetchPlace:
     alone = claim in now.proposal.for_one_node
-    mounting = {pod.revision for pod in now.pods.values() if pod.node} if alone else set()
-    mounting = {revision for revision in mounting if claim in claims_of_revision(now, revision)}
-    nodes = sorted({pod.node for pod in now.pods.values() if pod.node and pod.revision in mounting})
+    placed = [pod for name, pod in now.pods.items() if pod.node and name not in now.lost] if alone else []
+    mounting = {
+        revision
+        for revision in {pod.revision for pod in placed}
+        if claim in claims_of_revision(now, revision)
+    }
+    nodes = sorted({pod.node for pod in placed if pod.revision in mounting})
     return FetchPlace(
         as_engines=alone or claim in now.proposal.unbound,
         node=nodes[0] if nodes else "",

@@ -228,7 +228,7 @@ class Reporter:
             previous_rollout=now.entry.status.rollout,
             failed=failed_facts(now),
             ends_first=work.ends_first,
-            fetch=fetch_facts(now, work, self.store.fetch_pods),
+            fetch=fetch_facts(now, work),
             faults=self.faults(now.entry),
             workloads=self._workloads(now, work),
             router=now.routing.facts(now.service.spec),

@@ -67,6 +67,8 @@ class Situation:
     routing: Routing = field(default_factory=Routing)
     jobs: Mapping[str, ChildFacts] = field(default_factory=dict)
     """Those that fetch weights, by name."""
+    fetch_pods: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Their pods, by namespace and Job; of all services."""
     barred: bool = False
     """No further pod of the target can be made now (`controller.barred`)."""
 
@@ -171,6 +173,7 @@ def observe(
         else pods,
         lost=lost,
         troubles=store.troubles,
+        fetch_pods=store.fetch_pods,
         routing=seen_routing(children, entry),
         serves=endpoint.revision if endpoint is not None and endpoint.belongs_to(entry.uid) else "",
         jobs=jobs_of(children.values(), entry.uid),

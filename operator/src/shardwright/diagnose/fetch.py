@@ -50,7 +50,7 @@ def waits_for(facts: FetchFacts) -> str:
     since = f", since {facts.since}" if facts.since else ""
     return (
         f"The weights are fetched once into the claim {facts.claim} by the Job {facts.job}{since} and for at "
-        f"most {facts.minutes} minutes: the engines start when it has ended"
+        f"most {facts.minutes} minutes: the engines start when it has ended. {_describe(facts)}"
     )
 
 
@@ -67,8 +67,9 @@ def fetch_trouble(facts: FetchFacts, previous: Iterable[Condition]) -> Trouble |
     if told is not None and told.message.startswith(_who(facts)):
         return Trouble(reason=_reason(told.reason), message=told.message)
     if facts.ended == "DeadlineExceeded":
-        slow = f"it took longer than {facts.minutes} minutes, and the next one goes on where it stopped"
-        return Trouble(reason=Reason.FETCH_FAILED, message=f"{_who(facts)}: {slow}. {_again(facts)}")
+        slow = f"it was not done in {facts.minutes} minutes, and the next one goes on where it stopped"
+        message = f"{_who(facts)}: {slow}. {_describe(facts)}. {_again(facts)}"
+        return Trouble(reason=Reason.FETCH_FAILED, message=message)
     return _trouble(facts, Reason.FETCH_FAILED)
 
 
@@ -96,6 +97,12 @@ def _trouble(facts: FetchFacts, reason: Reason) -> Trouble:
 
 def _who(facts: FetchFacts) -> str:
     return f"The Job {facts.job} cannot fetch the weights"
+
+
+def _describe(facts: FetchFacts) -> str:
+    """Say where it stands why it has no pod, or that has no volume: Kubernetes has it in events only."""
+    pod = f"kubectl describe pod -l job-name={facts.job}"
+    return f"Should it not come to run, kubectl describe job {facts.job} and {pod} say why"
 
 
 def _again(facts: FetchFacts) -> str:

@@ -8,6 +8,7 @@ so that a proxy, a certificate or a pull secret need not be said twice. Never de
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from shardwright.api.names import (
     fetch_name,
     service_labels,
 )
+from shardwright.planner.engine_args import parse
 from shardwright.planner.types import Plan
 from shardwright.render.children import metadata
 from shardwright.render.request import FetchPlace, JsonObject
@@ -42,13 +44,32 @@ MEMORY_LIMIT: Final = "8Gi"
 keeps of written files, which it gives back."""
 SCRIPT_VERSION: Final = 1
 """Raised when the script fetches other files of the same repository."""
-NAMES_OTHERS: Final = ("--lora-modules",)
-"""Arguments that `spec.engine.args` may have and by which an engine fetches from other repositories."""
+NAMES_OTHERS: Final = frozenset(
+    {"--lora-modules", "--speculative-config", "--hf-config-path", "--generation-config"}
+)
+"""Arguments that `spec.engine.args` may have and by which an engine fetches from other repositories, where a
+value has a slash."""
 _ENGINE_PATHS: Final = frozenset({"/dev/shm", CHAT_TEMPLATE_PATH})  # noqa: S108 -- the container's own
 _ENGINE_ONLY: Final = ("VLLM_", "RUNAI_", "NCCL_", "HF_HUB_OFFLINE")
 _NOT_THE_JOBS: Final = frozenset(
-    {"affinity", "containers", "initContainers", "terminationGracePeriodSeconds", "topologySpreadConstraints"}
+    {
+        "affinity",
+        "containers",
+        "initContainers",
+        "resourceClaims",
+        "schedulingGroup",
+        "terminationGracePeriodSeconds",
+        "topologySpreadConstraints",
+    }
 )
+_ELSEWHERE: Final = frozenset({"VLLM_USE_MODELSCOPE", "TRANSFORMERS_OFFLINE"})
+"""Variables by which engines do without the hub."""
+_FIXED: Final = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    # The image's own is `all`, which NVIDIA's container runtime obeys in a pod that asks for no GPU.
+    "NVIDIA_VISIBLE_DEVICES": "void",
+}
 _ENGINE_ANNOTATIONS: Final = ("prometheus.io/", "kubectl.kubernetes.io/", f"{GROUP}/")
 
 
@@ -67,13 +88,14 @@ def fetches(spec: LLMServiceSpec, for_one_pod: frozenset[str] = frozenset()) -> 
     if source_type(spec) != "Hub" or cache_spec is None or not cache_spec.claim_name:
         return False
     variables = {variable.name for variable in (spec.engine and spec.engine.env) or ()}
-    return cache_spec.claim_name not in for_one_pod and "VLLM_USE_MODELSCOPE" not in variables
+    return cache_spec.claim_name not in for_one_pod and not variables & _ELSEWHERE
 
 
 def is_offline(spec: LLMServiceSpec) -> bool:
     """Whether engines need nothing that the Job has not fetched."""
-    args = (spec.engine and spec.engine.args) or ()
-    return not any(arg.partition("=")[0] in NAMES_OTHERS for arg in args)
+    found = parse((spec.engine and spec.engine.args) or ()).arguments
+    naming = (a.values for a in found if a.flag is not None and a.flag.name in NAMES_OTHERS)
+    return not any("/" in value for values in naming for value in values)
 
 
 def fetch_data(service: LLMService, plan: Plan) -> JsonObject:
@@ -108,10 +130,12 @@ def fetch_job(service: LLMService, data: Mapping[str, Any], place: FetchPlace) -
     """Return the Job of a revision, from the data of its record."""
     found, template = data["fetch"], data["template"]
     labels = service_labels(service.metadata.name) | {LABEL_ROLE: ROLE_FETCH}
+    # Of the Job alone: engines are selected by it.
+    revision = {LABEL_REVISION: template["metadata"]["labels"][LABEL_REVISION]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(service, found["name"], labels),
+        "metadata": metadata(service, found["name"], labels | revision),
         "spec": {
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": found["seconds"],
@@ -138,6 +162,8 @@ def _pod(engine: Mapping[str, Any], repositories: list[str], place: FetchPlace) 
     mounts = [mount for mount in container["volumeMounts"] if mount["mountPath"] not in _ENGINE_PATHS]
     used = {mount["name"] for mount in mounts}
     kept = {key: value for key, value in engine.items() if key not in _NOT_THE_JOBS}
+    if "runtimeClassName" in engine:  # only the engines' nodes are known to have it
+        place = replace(place, as_engines=True)
     return kept | {
         "restartPolicy": "OnFailure",
         "terminationGracePeriodSeconds": 30,
@@ -149,16 +175,16 @@ def _pod(engine: Mapping[str, Any], repositories: list[str], place: FetchPlace) 
 
 def _container(engine: Mapping[str, Any], mounts: list[JsonObject], repositories: list[str]) -> JsonObject:
     env = [entry for entry in engine["env"] if not entry["name"].startswith(_ENGINE_ONLY)]
-    quiet = [{"name": f"HF_HUB_DISABLE_{what}", "value": "1"} for what in ("PROGRESS_BARS", "TELEMETRY")]
     context = (engine.get("securityContext") or {}) | {"readOnlyRootFilesystem": True}
     same = {key: engine[key] for key in ("envFrom", "imagePullPolicy") if key in engine}
     names = {entry["name"] for entry in env}
+    fixed = [{"name": name, "value": value} for name, value in _FIXED.items() if name not in names]
     return same | {
         "name": FETCH_CONTAINER,
         "image": engine["image"],
         "command": ["python3", "-c", _script()],
         "args": list(repositories),
-        "env": env + [entry for entry in quiet if entry["name"] not in names],
+        "env": env + fixed,
         "resources": {"requests": dict(REQUESTS), "limits": {"memory": MEMORY_LIMIT}},
         "securityContext": context,
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -240,6 +240,15 @@ def _seconds(time: object) -> float:
         return 0.0
 
 
+def _end(metadata: Mapping[str, object], spec: Mapping[str, object]) -> tuple[float, int]:
+    """Return when a pod's own grace period is over, and how long it is; zeros where it has not all of it."""
+    at_s = _seconds(metadata.get("deletionTimestamp"))
+    own, given = spec.get("terminationGracePeriodSeconds"), metadata.get("deletionGracePeriodSeconds")
+    if not at_s or not isinstance(own, int) or not isinstance(given, int) or given < own:
+        return 0.0, 0
+    return at_s - given + own, own
+
+
 def _job_of(metadata: Mapping[str, object], labels: Mapping[str, object]) -> str:
     """Name the Job whose pod this is, when it fetches weights for an LLMService; as with `_service_of`."""
     if labels.get(LABEL_ROLE) != ROLE_FETCH:
@@ -262,6 +271,7 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
     labels = _map(metadata.get("labels"))
     trouble, restarts = _trouble(status)
     owner = intern(_service_of(metadata, labels))
+    ends_s, grace_s = _end(metadata, spec) if owner else (0.0, 0)
     router_of = intern(_routed_service(metadata, labels))
     return PodFacts(
         namespace=intern(_text(metadata.get("namespace")) or "default"),
@@ -277,6 +287,7 @@ def pod_facts(raw: Mapping[str, object]) -> PodFacts:
         serving=labels.get(LABEL_SERVING) == "true",
         address=_text(status.get("podIP")) if owner or router_of else "",
         router_of=router_of,
-        ends_s=_seconds(metadata.get("deletionTimestamp")) if owner else 0.0,
+        ends_s=ends_s,
+        grace_s=grace_s,
         fetches=_job_of(metadata, labels),
     )

@@ -79,7 +79,10 @@ class PodFacts(NamedTuple):
     router_of: str = ""
     """The LLMService's name when the pod is one of its routers, else empty."""
     ends_s: float = 0.0
-    """When one of our pods that leaves is ended by force, in seconds since the epoch; zero while it stays."""
+    """When the grace period of its own template is over for one of our pods that leaves, in seconds since the
+    epoch; zero while it stays, and where whoever deleted it gave it less."""
+    grace_s: int = 0
+    """That grace period, where `ends_s` is known."""
     fetches: str = ""
     """The Job's name when the pod fetches weights for one of our services, else empty."""
 
