@@ -150,7 +150,7 @@ def test_the_emptiest_go_first(cases: dict[str, Case]) -> None:
             )
 
     wait_until(runs, "the stream")
-    wait_until(lambda: seen_by_prometheus(world, pods[1]), "looks of the autoscaler")
+    wait_until(lambda: held_alone(world, pods[1], pods), "looks of the autoscaler")
     case.service.change(scaling={"minReplicas": 1, "maxReplicas": 1})
     wait_until(lambda: len(case.service.engines) == 1, "one replica")
     assert [p["metadata"]["name"] for p in case.service.engines] == [pods[1]["metadata"]["name"]]
@@ -158,7 +158,14 @@ def test_the_emptiest_go_first(cases: dict[str, Case]) -> None:
     assert said[-1] == "data: [DONE]"
 
 
-def seen_by_prometheus(world: LiveWorld, pod: Json) -> bool:
-    name = pod["metadata"]["name"]
-    found = world.prometheus.query(f'min_over_time(vllm:num_requests_running{{pod="{name}"}}[8s])')
-    return any(float(row["value"][1]) > 0 for row in found)
+def held_alone(world: LiveWorld, held: Json, pods: list[Json]) -> bool:
+    """Whether one engine has had a request, and the others none, for as long as a look may be old."""
+
+    def running(how: str, pod: Json) -> list[float]:
+        series = f'vllm:num_requests_running{{pod="{pod["metadata"]["name"]}"}}[8s]'
+        return [float(row["value"][1]) for row in world.prometheus.query(f"{how}({series})")]
+
+    others = [pod for pod in pods if pod["metadata"]["name"] != held["metadata"]["name"]]
+    return running("min_over_time", held) > [0.0] and all(
+        running("max_over_time", pod) == [0.0] for pod in others
+    )

@@ -241,6 +241,24 @@ def test_misses_that_no_size_mends_are_named_and_do_not_grow_the_fleet():
     assert well[-1].infeasible == avoidable[-1].infeasible == ()
 
 
+@given(low=st.integers(1, 6), ready=st.integers(1, 8), starting=st.integers(0, 2))
+def test_an_idle_fleet_goes_to_its_minimum_and_no_further(low, ready, starting):
+    """From above in steps, from below at once; and it is the minimum that keeps it there."""
+    plan, size = replace(PLAN, min_replicas=low), ready + starting
+    idle = busy(
+        arrived=ZERO, first_tokens=ZERO, finished=ZERO, input_tokens=ZERO, output_tokens=ZERO, tokens=ZERO,
+        token_s=ZERO, kv_share=ZERO, ready=size, reporting=size,
+    )  # fmt: skip
+    state, now = State(), 0.0
+    for _ in range(600):
+        state, desired, decision = tick(state, replace(idle, ready=size, reporting=size), plan, now)
+        now += 15.0
+        assert desired >= min(low, plan.most)
+        size = desired
+    assert size == low
+    assert decision.rule is (ScalingRule.MINIMUM if low > 1 else decision.rule)
+
+
 def test_what_full_queues_refuse_grows_the_fleet_as_demand_and_as_misses():
     """The engines serve what they can in time and refuse the rest: only the refusals tell."""
     well = decisions([busy()] * 120)
