@@ -13,10 +13,12 @@ from harness.prometheus import Prometheus
 from harness.waiting import wait_until
 from live_world import LiveWorld, live_world_of, measured_operator
 from operator_process import OperatorProcess
-from sim.clients.load import Client, Work, failures
+from routed import ROUTED, Routed
+from sim.clients.load import Client, Outcome, Work, failures
+from sim.router import why_not
 from sim.world import CONTROL, LiveCluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 MODEL = {"step_ms": 20.0, "per_prefill_token_ms": 0.05, "kv_tokens": 96_000}
 REASONS = {"Hang": "EngineStalled", "XID": "GPUFault"}
 
@@ -48,13 +50,14 @@ def cases(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) 
             name = fault.lower()
             world.add_node(name, gpus=4, case=name)
             pool = {"nodeSelector": {"test.shardwright.dev/case": name}}
-            world.apply(world.service(name, replicas=3, pool=pool))
+            world.apply(world.service(name, replicas=3, pool=pool, **ROUTED))
         made = {}
         for fault in REASONS:
             name = fault.lower()
-            world.ready(name)
-            client = stack.enter_context(world.client(name))
-            wait_until(lambda: len(client.targets) == 3, "endpoints")  # noqa: B023
+            routed = Routed(world, name)
+            routed.settled(3)
+            client = stack.enter_context(routed.client())
+            routed.known_to(client)
             client.load(6.0, Work([(200, 40)]))
             wait_until(lambda: len(client.results) > 20, "requests")  # noqa: B023
             made[fault] = Case(world, name, client, names(world, name), world.serving(name)[0])
@@ -96,7 +99,7 @@ def test_a_broken_engine_is_replaced_while_the_others_serve_and_no_other_request
 ) -> None:
     case, reason = cases[fault], REASONS[fault]
     world, service, client, broken = case.world, case.name, case.client, case.broken
-    name, address = broken["metadata"]["name"], f"http://{broken['status']['podIP']}:8000"
+    name = broken["metadata"]["name"]
     told = world.until(service, "Degraded", "True", reason)
     assert name in told["message"]
     assert broken["spec"]["nodeName"] in told["message"]
@@ -105,12 +108,13 @@ def test_a_broken_engine_is_replaced_while_the_others_serve_and_no_other_request
     )
     assert names(world, service) >= case.before - {name}, "the others stay"
     assert restarts(world, service) == {0}
-    wait_until(lambda: address not in client.targets and len(client.targets) == 3, "its address forgotten")
+    Routed(world, service).serves(3)
     count = len(client.results)
     wait_until(lambda: len(client.results) > count + 30, "requests after it")
     world.ready(service)
     results = client.drain()
     lost = failures(results)
-    assert {result.target for result in lost} <= {address}, lost
-    assert len([result for result in results if result.target != address]) > 50
+    # What had begun on it is cut with it; what had not goes to another.
+    assert {result.outcome for result in lost} <= {Outcome.CUT}, lost
+    assert len(results) - len(lost) > 50
     assert reason in events(world, service)
