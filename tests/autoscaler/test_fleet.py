@@ -106,6 +106,18 @@ def test_scrapes_that_lie_further_apart_than_ticks_are_a_rate():
     assert told(again).arrived.number == pytest.approx(15), "nothing new was scraped: the rate stands"
 
 
+def test_what_was_not_asked_since_is_known_and_not_new():
+    moments = [moment(0.0), moment(15.0), moment(15.0), moment(30.0)]
+    span, seen = None, []
+    for one in moments:
+        span = follow(span, one)
+        found = fleet_signals(Counts(ready=1), [span], EDGES, 15.0)
+        seen.append((found.reporting, found.renewed))
+    assert seen[1:] == [(1, True), (1, False), (1, True)]
+    still = follow(span, moment(30.0))
+    assert not fleet_signals(Counts(ready=2), [span, still], EDGES, 15.0).renewed, "one of two"
+
+
 def test_nothing_done_is_zero_and_nothing_seen_is_unknown():
     idle = told(Span(moment(0, 100), moment(15, 100, kv=0.0)))
     assert idle.arrived is idle.waiting is idle.kv_share is idle.first_tokens is ZERO

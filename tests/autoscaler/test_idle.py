@@ -41,6 +41,14 @@ def test_the_last_replica_goes_after_the_window_and_not_before():
     assert {size for size, _ in found[:first]} == {1}
 
 
+def test_what_was_seen_before_says_nothing_of_the_time_since():
+    old = replace(QUIET, renewed=False)
+    assert {size for size, _ in ticks([QUIET] * 2 + [old] * 100)} == {1}, "the source stands still"
+    # Scrapes that lie further apart than ticks count up to the last of them.
+    found = ticks([QUIET, old, old, old] * 10)
+    assert next(n for n, (size, _) in enumerate(found) if size == 0) == IDLE_S / 15
+
+
 def test_without_scale_to_zero_one_stays():
     assert {size for size, _ in ticks([QUIET] * 100, PLAN)} == {1}
 

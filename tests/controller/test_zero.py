@@ -179,6 +179,14 @@ async def test_engines_that_are_not_known_keep_it():
         assert await world.sizes(120) == [1, 0]
 
 
+async def test_a_source_that_stands_still_keeps_it():
+    async with sleepy() as world:
+        await asyncio.sleep(IDLE_S / 2)
+        last = world.engines._said(world.engines.asked, clock())
+        world.engines.rate, world.engines._said = 0.5, lambda *_asked: last
+        assert await world.sizes(LONG_S) == [1]
+
+
 async def test_no_router_answers_at_zero():
     async with sleepy() as world:
         await at_zero(world)

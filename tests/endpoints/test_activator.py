@@ -38,7 +38,7 @@ class Upstream:
 async def served(handler):
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, max_field_size=1 << 20)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -173,9 +173,12 @@ async def test_probes_and_lists_are_answered_and_start_nothing():
         async with found.session.get(f"{found.url}/health") as answer:
             assert answer.status == 200
         async with found.session.get(f"{found.url}/v1/models") as answer:
-            assert [each["id"] for each in (await answer.json())["data"]] == ["chat"]
+            listed = (await answer.json())["data"]
+            assert [(each["id"], each["object"]) for each in listed] == [("chat", "model")]
+            assert all(isinstance(each["created"], int) for each in listed), "typed clients refuse it else"
         for path in ("/v1/completions/render", "/v1/chat/completions/render", "/tokenize"):
-            assert (await found.ask(path=path))[0] == 404
+            status, _, headers = await found.ask(path=path)
+            assert (status, "Retry-After" in headers) == (503, True), "a client may ask this, too"
         async with found.session.get(f"{found.url}/get_server_info") as answer:
             assert answer.status == 503
         assert (found.activator.arrived, found.activator.waiting) == (0, 0)
@@ -196,17 +199,39 @@ async def test_a_body_that_is_too_large_wakes_and_is_to_come_again(monkeypatch):
         assert found.activator.arrived == 2
 
 
-async def test_the_bodies_of_all_are_bounded(monkeypatch):
-    monkeypatch.setattr(module, "BODIES_BYTES", 1000)
+async def test_headers_that_the_router_takes_are_held_and_not_logged(caplog):
     async with world() as found:
-        first = found.ask("x" * 600)
+        key = "Bearer " + "k" * 400_000  # 417,792 bytes of headers are what vllm-router takes
+        many = {f"X-{i}": "v" for i in range(95)}  # and a hundred of them
+        task = found.ask(Authorization=key, **many)
         await found.held(1)
-        assert (await found.ask("y" * 600))[0] == 503
-        second = found.ask("z" * 100)
+        found.activator.release(["http://10.0.0.1:8000"])
+        found.router.go.set()
+        assert (await task)[0] == 200
+        assert found.router.seen[0][2]["Authorization"] == key
+        assert "kkk" not in caplog.text
+
+
+async def test_headers_count_as_what_is_held(monkeypatch):
+    monkeypatch.setattr(module, "BODIES_BYTES", 10_000)
+    async with world() as found:
+        first = found.ask(Authorization="k" * 3_000)
+        await found.held(1)
+        assert (await found.ask("another", Authorization="k" * 3_000))[0] == 503
+        first.cancel()
+
+
+async def test_the_bodies_of_all_are_bounded(monkeypatch):
+    monkeypatch.setattr(module, "BODIES_BYTES", 10_000)
+    async with world() as found:
+        first = found.ask("x" * 6000)
+        await found.held(1)
+        assert (await found.ask("y" * 6000))[0] == 503
+        second = found.ask("z" * 1000)
         await found.held(2)
         first.cancel()
         await found.held(1)
-        third = found.ask("y" * 700)
+        third = found.ask("y" * 7000)
         await found.held(2)
         for task in (second, third):
             task.cancel()

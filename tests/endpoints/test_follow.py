@@ -164,6 +164,37 @@ async def test_the_activator_is_there_before_the_last_engine_is_not():
     assert router.urls == {Own.url}
 
 
+async def test_between_the_last_engine_and_the_next_the_activator_is_there():
+    router = FakeRouter()
+    router.urls, router.silent = {A}, {B}
+    own = Own(router)
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.2"])], "1"), activator=own)
+    await found.list_once()
+    await asyncio.wait_for(found.mend(), 60)
+    assert (router.urls, own.said, found.filled) == ({Own.url}, ["hold"], True)
+    assert router.said.index(("add", Own.url)) < router.said.index(("remove", A))
+    router.speaks.set()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(found.mend(), 60)
+    assert (router.urls, own.said) == ({B}, ["hold", [B]])
+
+
+async def test_an_activator_that_may_still_be_listed_passes_nothing_on():
+    router = FakeRouter()
+    router.urls, router.silent = {A}, {Own.url}
+    own = Own(router)
+    answers = ([a_slice("a", 1, [])], "1"), ([a_slice("a", 2, ["10.0.0.1"])], "2")
+    found = follower(router, *answers, activator=own)
+    for _ in answers:
+        await found.list_once()
+        await asyncio.wait_for(found.mend(), 60)
+    assert (router.urls, own.said) == ({A}, ["hold"]), "the router would send it back"
+    router.speaks.set()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(found.mend(), 60)
+    assert (router.urls, own.said) == ({A}, ["hold", [A]])
+
+
 async def test_what_is_held_goes_to_engines_only_when_the_router_has_nobody_else():
     router = FakeRouter()
     router.urls, router.silent = {Own.url}, {B}

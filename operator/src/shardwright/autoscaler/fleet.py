@@ -54,6 +54,8 @@ class Span(NamedTuple):
     now: Moment
     fresh: bool = True
     """It was read this time, and is believed."""
+    renewed: bool = True
+    """Its engine was asked since the look before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,7 @@ def follow(span: Span | None, new: Moment | None) -> Span | None:
         return span._replace(fresh=False)
     last = span.now
     if new.at_s <= last.at_s:  # it was not asked since: what it did then is the best that is known
-        return span._replace(fresh=True)
+        return span._replace(fresh=True, renewed=False)
     if _restarted(last, new):
         zero = last._replace(running=0.0, waiting=0.0, counters=(0.0,) * len(COUNTERS), edges=new.edges)
         return Span(zero, new)
@@ -175,6 +177,7 @@ def fleet_signals(
         draining=counts.draining,
         unschedulable=counts.unschedulable,
         reporting=len(seen),
+        renewed=all(span.renewed for span in seen),
         arrived=_arrived(seen, interval_s, refused),
         refused=refused,
         running=_sum([span.now.running for span in seen]),

@@ -198,12 +198,15 @@ def _idle(state: State, signals: FleetSignals, plan: ScalingPlan, desired: int) 
     alone = plan.idle_s is not None and desired == signals.ready == 1 and not changing
     if not alone or not complete(signals) or not known(*seen) or any(map(number, seen)):
         return replace(state, idle_since_s=None)
-    return state if state.idle_since_s is not None else replace(state, idle_since_s=state.clock_s)
+    since = state.clock_s if state.idle_since_s is None else state.idle_since_s
+    # What was seen before says nothing of the time since.
+    seen_s = state.clock_s if signals.renewed else max(since, state.idle_seen_s)
+    return replace(state, idle_since_s=since, idle_seen_s=seen_s)
 
 
 def _idle_long_enough(state: State, plan: ScalingPlan) -> bool:
     since = state.idle_since_s
-    return plan.idle_s is not None and since is not None and state.clock_s - since >= plan.idle_s
+    return plan.idle_s is not None and since is not None and state.idle_seen_s - since >= plan.idle_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class FleetSignals:
     """Pods for which the scheduler found no node."""
     reporting: int = 0
     """Ready pods whose figures are in the sums. Fewer than are ready: the sums are a lower bound."""
+    renewed: bool = True
+    """All of these are of this tick: a source may answer with what it read before."""
     arrived: Reading = ABSENT
     """Requests: those that ended or were refused, and the change of those in flight."""
     refused: float = 0.0

@@ -48,6 +48,8 @@ class State:
     ceiling_until_s: float = 0.0
     idle_since_s: float | None = None
     """Since when the one replica that there is has been seen to have no request."""
+    idle_seen_s: float = 0.0
+    """When that was seen last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,18 +69,19 @@ class Waker:
             tasks.create_task(self._again(self.look, ASK_S))
             tasks.create_task(self._again(self.see, HOLD_S))
 
-    async def _again(self, ask: Callable[[], Awaitable[None]], every_s: float) -> None:
+    async def _again(self, ask: Callable[[], Awaitable[int]], every_s: float) -> None:
         while True:
-            began = self.clock()
+            began, asked = self.clock(), 0
             try:
-                await ask()
+                asked = await ask()
             except Exception:  # noqa: BLE001 -- the next round may succeed
                 _LOG.exception("asking the routers failed")
-            took = self.clock() - began
+            # A round of few takes long for who is silent alone, and that is no load.
+            took = self.clock() - began if asked > AT_ONCE else 0.0
             await asyncio.sleep(max(every_s, took * (1 / SHARE - 1)))
 
-    async def look(self) -> None:
-        """Ask the routers of services that are asleep, once."""
+    async def look(self) -> int:
+        """Ask the routers of services that are asleep, once; return how many were asked."""
         asleep = frozenset(self.asleep())
         self._arrived = {key: known for key, known in self._arrived.items() if key in asleep}
         found = await self._asked(asleep)
@@ -93,12 +94,14 @@ class Waker:
                 continue
             seen = {pod: held.arrived for pod, held in found[key].items() if held is not None}
             self._arrived[key] = {pod: n for pod, n in before.items() if pod in found[key]} | seen
+        return sum(map(len, found.values()))
 
-    async def see(self) -> None:
-        """Ask the routers of services that are idle, once."""
+    async def see(self) -> int:
+        """Ask the routers of services that are idle, once; return how many were asked."""
         routed = [key for key in self.idle() if self._is_routed(key)]
         found = await self._asked(routed, ready=True)
         self.holding = frozenset(key for key in routed if found[key] and None not in found[key].values())
+        return sum(map(len, found.values()))
 
     def _is_routed(self, key: ServiceKey) -> bool:
         entry = self.store.services.get(key)

@@ -14,6 +14,7 @@ import hashlib
 import logging
 import random
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,8 +27,12 @@ _LOG = logging.getLogger(__name__)
 
 BODY_BYTES: Final = 16 << 20
 BODIES_BYTES: Final = 64 << 20
-"""Of one request, and of all that are held: the container may have 256 MiB. What is larger wakes a service
-all the same, and is to come again."""
+"""Of one request, and of all that are held, their headers included: the container may have 256 MiB, and had
+170 MiB when it read and sent the most. What is larger wakes a service all the same, and is to come again."""
+HEADERS_BYTES: Final = 1 << 20
+HEADERS_MOST: Final = 1024
+"""More than the router takes (417,792 bytes, a hundred headers), which refuses the rest by itself: what is
+refused here would come to be logged with a part of it, and that may be a key."""
 RETRY_AFTER_S: Final = (10, 30)
 """Retry-After is drawn from these, so that who was refused together does not come back together."""
 AGAIN_S: Final = 2.0
@@ -37,7 +42,7 @@ MOST_REFUSED: Final = 4096
 PASSED: Final = "x-shardwright-passed"
 """Marks what was held and given back to the router: should that send it here again, it does not go round."""
 _PROBES: Final = ("/render", "/tokenize", "/detokenize")
-"""What `kv_aware` asks of a worker for its own sake."""
+"""What the router asks of a worker before each request, and does without. Clients seldom ask it."""
 _FULL: Final = "No engine serves now, and as many requests as may are waiting for one"
 _LARGE: Final = "No engine serves now, and the request is too large to be held until one does"
 _OURS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -81,6 +86,7 @@ class Activator:
     _refused: dict[bytes, float] = field(default_factory=dict)
     """Until when a request that was refused is known."""
     _mark: str = field(default_factory=lambda: secrets.token_hex(16))
+    began_s: int = field(default_factory=lambda: int(time.time()))
     draining: bool = False
     """The pod is to go: its router answers what it has, and takes nothing new."""
     _session: aiohttp.ClientSession | None = None
@@ -125,7 +131,15 @@ class Activator:
         app = web.Application(client_max_size=BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self.answer)
         # A client that gives up takes its request with it.
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=0.2,
+            handler_cancellation=True,
+            max_line_size=HEADERS_BYTES,
+            max_field_size=HEADERS_BYTES,
+            max_headers=HEADERS_MOST,
+        )
         await runner.setup()
         await web.TCPSite(runner, address, port).start()
         return runner
@@ -135,11 +149,9 @@ class Activator:
         if request.path == "/health":
             return web.Response(text="ok")
         if request.method == "GET" and request.path == "/v1/models":
-            known = {"id": self.model, "object": "model", "owned_by": "shardwright"}
+            known = {"id": self.model, "object": "model", "created": self.began_s, "owned_by": "shardwright"}
             return web.json_response({"object": "list", "data": [known]})
-        if request.path.endswith(_PROBES):
-            return web.Response(status=404)
-        if request.method != "POST":
+        if request.method != "POST" or request.path.endswith(_PROBES):
             return _refusal("No engine serves now, and this request does not start one")
         self._open += 1
         self.quiet.clear()
@@ -151,10 +163,12 @@ class Activator:
                 self.quiet.set()
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
-        size = BODY_BYTES if request.content_length is None else request.content_length
-        if size > BODY_BYTES or self._bytes + size > BODIES_BYTES:
+        body_size = BODY_BYTES if request.content_length is None else request.content_length
+        # Headers are there twice, as they came and as they are read.
+        size = body_size + 2 * sum(len(name) + len(value) for name, value in request.raw_headers)
+        if body_size > BODY_BYTES or self._bytes + size > BODIES_BYTES:
             self.arrived += 1
-            return _refusal(_LARGE if size > BODY_BYTES else _FULL)
+            return _refusal(_LARGE if body_size > BODY_BYTES else _FULL)
         self._bytes += size
         try:
             body = await request.read()

@@ -121,13 +121,18 @@ class Follower:
     async def _to_engines(self, own: str, wanted: frozenset[str], listed: frozenset[str]) -> frozenset[str]:
         """Let the engines be listed, and what is held go to them when the router has no one else."""
         change = difference(wanted, listed)
-        listed -= await self._remove(url for url in change.remove if url != own)
+        if own and listed - {own} and not wanted & listed:
+            # The next engine is not taken yet: between the last one and it a request finds nobody else.
+            listed = await self._to_activator(own, listed)
+        else:
+            listed -= await self._remove(url for url in change.remove if url != own)
         listed |= await self._add(change.add)
         if self.activator is None or not wanted & listed:
             return listed
         if own in listed:
             listed -= await self._remove((own,))
-        if own not in listed:
+        # One that is still being added may be listed any moment, and would be sent back what it passes on.
+        if own not in listed and own not in self._adding:
             self.activator.release(wanted & listed)
         return listed
 
