@@ -169,6 +169,30 @@ def test_a_job_that_nobody_needs_any_more_is_stopped(world: World) -> None:
     world.ready("chat")
 
 
+def test_a_job_that_fails_is_made_anew_under_its_name_for_a_spec_that_mends_it(world: World) -> None:
+    world.add_node("a")
+    make_claim(world)
+    hold_jobs(world)
+    world.apply(cached(world))
+    wait_until(lambda: pods_of(world, "fetch"), "the Job's pod")
+    wait_until(lambda: pods_of(world, "fetch")[0]["status"].get("containerStatuses"), "its container")
+    [first] = jobs(world)
+    world.apply(cached(world, engine={"env": [{"name": "A", "value": "does well"}]}))
+    world.until("chat", "Ready", "False", "Fetching")
+    assert [job["metadata"]["uid"] for job in jobs(world)] == [first["metadata"]["uid"]]
+    say(world, "HubUnauthorized")
+    wait_until(
+        lambda: [j["metadata"]["uid"] for j in jobs(world)] not in ([], [first["metadata"]["uid"]]), "anew"
+    )
+    [second] = jobs(world)
+    assert second["metadata"]["name"] == first["metadata"]["name"]
+    [container] = second["spec"]["template"]["spec"]["containers"]
+    assert {"name": "A", "value": "does well"} in container["env"]
+    let_go(world)
+    world.ready("chat")
+    assert [job["metadata"]["uid"] for job in jobs(world)] == [second["metadata"]["uid"]]
+
+
 def test_a_crash_between_the_job_and_what_follows_makes_no_second_one(world: World) -> None:
     world.add_node("a")
     make_claim(world)

@@ -27,6 +27,7 @@ EVERYTHING = {
         "namespace": "n",
         "resourceVersion": "7",
         "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 165,
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": {
             "shardwright.dev/service": "chat",
@@ -39,6 +40,7 @@ EVERYTHING = {
     "spec": {
         "nodeName": "",
         "schedulerName": "volcano",
+        "terminationGracePeriodSeconds": 165,
         "initContainers": [
             {"restartPolicy": "Always", "resources": RESOURCES},
             {"resources": {"requests": {"cpu": "9"}}},
@@ -92,6 +94,12 @@ def test_a_pod_reads_the_same_whole_or_decoded_in_part(pod):
         assert pod_facts(seen) == pod_facts(pod)
         assert pod_trouble(seen) == pod_trouble(pod)
         assert is_terminal(seen) == is_terminal(pod)
+
+
+def test_everything_that_is_read_of_a_pod_is_in_the_one_that_has_all():
+    facts = pod_facts(EVERYTHING)
+    assert (facts.owner, facts.grace_s) == ("chat", 165)
+    assert facts.ends_s > 0
 
 
 @pytest.mark.parametrize("entry", CHILDREN)

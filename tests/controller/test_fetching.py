@@ -576,6 +576,22 @@ async def test_a_claim_for_one_node_is_fetched_on_the_node_that_has_it(fake):
     assert replicas(fake) == {kubelet.revision("b"): 1}
 
 
+@pytest.mark.parametrize(("labels", "arch"), [({"n1": "arm64"}, "arm64"), ({"n1": ""}, None)])
+async def test_it_runs_on_the_processor_of_the_engines_nodes(fake, labels, arch):
+    fake.job_s = None
+    fake.node("n1")
+    claim(fake, "ReadWriteMany")
+    for name, label in labels.items():
+        node = copy.deepcopy(fake.nodes[name])
+        node["metadata"]["labels"]["kubernetes.io/arch"] = label
+        node["metadata"]["resourceVersion"] = str(next(fake.versions))
+        fake.parts.store.set_node(node)
+    fake.put("chat", **CACHED)
+    await asyncio.sleep(10)
+    pod = fake.child("Job")[1]["spec"]["template"]["spec"]
+    assert pod.get("nodeSelector", {}).get("kubernetes.io/arch") == arch
+
+
 async def test_a_claim_of_a_lost_node_does_not_bind_its_job_to_that_node(fake):
     """It would wait for the node for ever; elsewhere it starts when Kubernetes has taken the volume away."""
     for name in ("n1", "n2"):

@@ -172,6 +172,15 @@ def test_no_device_of_a_node_is_in_its_reach():
     assert not pod(found).keys() & {"resourceClaims", "schedulingGroup"}
 
 
+def test_it_runs_where_the_engines_image_can():
+    """CPU nodes of another processor are cheap, and so where the engines' image starts nothing."""
+    spec = cached(pool={"nodeSelector": {"team": "a"}})
+    selected = pod(job(spec, place=FetchPlace(arch="arm64")))["nodeSelector"]
+    assert selected == {"team": "a", "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}
+    assert pod(job(spec))["nodeSelector"] == {"team": "a"}
+    assert "nodeSelector" not in pod(job(place=FetchPlace(as_engines=True, arch="arm64")))
+
+
 def test_a_runtime_that_not_every_node_has_keeps_it_on_the_plans_nodes():
     found = job(cached(podTemplate={"spec": {"runtimeClassName": "nvidia"}}))
     assert pod(found)["runtimeClassName"] == "nvidia"

@@ -16,7 +16,7 @@ from shardwright.cluster.facts import COMPLETE, ChildFacts
 from shardwright.controller.one_node import claims_of_revision
 from shardwright.diagnose.facts import FetchFacts, PodTrouble
 from shardwright.diagnose.trouble import BENIGN, trouble_of
-from shardwright.render.fetch import Fetch, fetch_data, fetches, read_fetch
+from shardwright.render.fetch import ARCH_LABEL, Fetch, fetch_data, fetches, read_fetch
 from shardwright.render.request import FetchPlace
 
 if TYPE_CHECKING:
@@ -154,4 +154,12 @@ def _place(now: "Situation", claim: str) -> FetchPlace:
     return FetchPlace(
         as_engines=alone or claim in now.proposal.unbound,
         node=nodes[0] if nodes else "",
+        arch=_arch(now),
     )
+
+
+def _arch(now: "Situation") -> str:
+    """Return the processor of the nodes that the engines are on, or are to be on, where it is one."""
+    names = {slot.node for slot in now.allocation.slots} | {pod.node for pod in now.pods.values()}
+    found = {node.labels.get(ARCH_LABEL, "") for name in names if (node := now.nodes.get(name))}
+    return found.pop() if len(found) == 1 else ""

@@ -38,7 +38,7 @@ from shardwright.render.approval import CALIBRATED, PROPOSED
 from shardwright.render.failed_start import FailedStart
 from shardwright.render.manifests import render, workload
 from shardwright.render.request import Capabilities, RenderRequest
-from shardwright.topology.types import Allocation, PodFacts
+from shardwright.topology.types import Allocation, NodeFacts, PodFacts
 
 HISTORY: Final = 5
 """Revisions kept of those that were ever in force, the one that is included; what waits is kept besides."""
@@ -69,6 +69,8 @@ class Situation:
     """Those that fetch weights, by name."""
     fetch_pods: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Their pods, by namespace and Job; of all services."""
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    """By name; of the whole cluster."""
     barred: bool = False
     """No further pod of the target can be made now (`controller.barred`)."""
 
@@ -174,6 +176,7 @@ def observe(
         lost=lost,
         troubles=store.troubles,
         fetch_pods=store.fetch_pods,
+        nodes=store.nodes,
         routing=seen_routing(children, entry),
         serves=endpoint.revision if endpoint is not None and endpoint.belongs_to(entry.uid) else "",
         jobs=jobs_of(children.values(), entry.uid),

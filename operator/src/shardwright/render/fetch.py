@@ -49,6 +49,8 @@ NAMES_OTHERS: Final = frozenset(
 )
 """Arguments that `spec.engine.args` may have and by which an engine fetches from other repositories, where a
 value has a slash."""
+ARCH_LABEL: Final = "kubernetes.io/arch"
+OS_LABEL: Final = "kubernetes.io/os"
 _ENGINE_PATHS: Final = frozenset({"/dev/shm", CHAT_TEMPLATE_PATH})  # noqa: S108 -- the container's own
 _ENGINE_ONLY: Final = ("VLLM_", "RUNAI_", "NCCL_", "HF_HUB_OFFLINE")
 _NOT_THE_JOBS: Final = frozenset(
@@ -164,6 +166,8 @@ def _pod(engine: Mapping[str, Any], repositories: list[str], place: FetchPlace) 
     kept = {key: value for key, value in engine.items() if key not in _NOT_THE_JOBS}
     if "runtimeClassName" in engine:  # only the engines' nodes are known to have it
         place = replace(place, as_engines=True)
+    if place.arch and not place.as_engines:
+        kept["nodeSelector"] = {**kept.get("nodeSelector", {}), ARCH_LABEL: place.arch, OS_LABEL: "linux"}
     return kept | {
         "restartPolicy": "OnFailure",
         "terminationGracePeriodSeconds": 30,

@@ -43,6 +43,8 @@ class FetchPlace:
     """On the plan's nodes only: the claim is for one node, or is bound where it is first used."""
     node: str = ""
     """The node that has the claim mounted, when it is for one node."""
+    arch: str = ""
+    """The processor of the engines' nodes, which their image is for; empty: not known, or not one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
