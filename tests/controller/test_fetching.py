@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+from datetime import UTC, datetime
 
 import pytest
 
@@ -288,6 +289,53 @@ async def test_a_spec_that_mends_what_a_job_fails_on_is_taken_up_at_once(fake, h
     fake.parts.store.remove_pod(("team", f"{job}-x"))
     await kubelet.run(60)
     assert fake.condition("chat", "Ready")[0] == "True"
+
+
+def unplaced(fake, job, **condition):
+    """Give a Job a pod that has no node, so far or as the scheduler says."""
+    now_s = asyncio.get_running_loop().time()
+    created = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    fake.run_job(job, {}, node="")
+    pod = copy.deepcopy(fake.told_pods[-1])
+    pod["metadata"]["creationTimestamp"] = created
+    said = [{"type": "PodScheduled", "status": "False"} | condition] if condition else []
+    pod["status"] = {"phase": "Pending", "conditions": said}
+    fake.parts.store.set_pod(pod)
+
+
+async def test_a_pod_that_no_scheduler_has_seen_yet_is_no_trouble(fake):
+    """It takes a moment; one that is not seen within a minute is told."""
+    kubelet = await begun(fake)
+    fake.parts.reconciler.reporter.timestamp = lambda: datetime.fromtimestamp(
+        asyncio.get_running_loop().time(), UTC
+    ).strftime("%Y-%m-%dT%H:%M:%SZ")
+    [job] = fake.jobs()
+    unplaced(fake, job)
+    await kubelet.run(30)
+    assert fake.condition("chat", "Ready") == ("False", "Fetching")
+    assert fake.condition("chat", "Degraded")[0] == "False"
+    await asyncio.sleep(60)
+    assert fake.condition("chat", "Ready") == ("False", "Unschedulable"), "without any event"
+    assert job in fake.message("chat", "Degraded")
+
+
+@pytest.mark.parametrize("condition", [{}, {"reason": "Unschedulable", "message": "unbound claims"}])
+async def test_a_job_that_has_no_node_for_a_moment_goes_on_for_another_spec(fake, condition):
+    """What the status has not told of yet may pass by itself."""
+    kubelet = await begun(fake)
+    [job] = fake.jobs()
+    unplaced(fake, job, **condition)
+    fake.put("chat", **CACHED, **TWO, **env("b"))
+    await asyncio.sleep(0.04)
+    fake.run_job(job, {"state": {"running": {}}})
+    await kubelet.run(30)
+    assert not any(entry.startswith("delete Job") for entry in fake.log)
+    unplaced(fake, job, reason="Unschedulable", message="no node")
+    await kubelet.run(30)
+    assert fake.condition("chat", "Degraded") == ("True", "Unschedulable")
+    fake.put("chat", **CACHED, **TWO, **env("c"))
+    await kubelet.run(10)
+    assert sum(entry.startswith("delete Job") for entry in fake.log) == 1
 
 
 async def test_a_job_that_fetches_what_nobody_asks_for_any_more_is_stopped(fake):

@@ -15,6 +15,7 @@ from shardwright.api.reasons import Reason
 from shardwright.cluster.facts import COMPLETE, ChildFacts
 from shardwright.controller.one_node import claims_of_revision
 from shardwright.diagnose.facts import FetchFacts, PodTrouble
+from shardwright.diagnose.fetch import is_told
 from shardwright.diagnose.trouble import BENIGN, trouble_of
 from shardwright.render.fetch import ARCH_LABEL, Fetch, fetch_data, fetches, read_fetch
 from shardwright.render.request import FetchPlace
@@ -84,9 +85,16 @@ def left_over(now: "Situation", found: Fetching | None) -> list[ChildFacts]:
     job = now.jobs.get(wanted)
     if found is None or job is None or found.step is FetchStep.DONE or job.revision == now.target:
         return others
-    trouble = _trouble(now, wanted)
-    failing = bool(job.ended) or (trouble is not None and trouble.reason not in BENIGN)
-    return [*others, job] if failing else others
+    return [*others, job] if job.ended or _fails(now, wanted) else others
+
+
+def _fails(now: "Situation", job: str) -> bool:
+    """Whether a Job's pod is in trouble. That it has no node may pass, and counts once it is told."""
+    trouble = fetch_pod_trouble(now, job)
+    if trouble is None or trouble.reason in BENIGN:
+        return False
+    passing = trouble_of(trouble).reason is Reason.UNSCHEDULABLE
+    return not passing or is_told(job, now.entry.status.conditions)
 
 
 def fetch_facts(now: "Situation", work: "Work") -> FetchFacts | None:
@@ -101,11 +109,11 @@ def fetch_facts(now: "Situation", work: "Work") -> FetchFacts | None:
         minutes=-(-found.fetch.seconds // 60),
         since=job.since if job is not None else "",
         ended=job.ended if job is not None else "",
-        trouble=_trouble(now, found.fetch.job),
+        trouble=fetch_pod_trouble(now, found.fetch.job),
     )
 
 
-def _trouble(now: "Situation", job: str) -> PodTrouble | None:
+def fetch_pod_trouble(now: "Situation", job: str) -> PodTrouble | None:
     """Return what is wrong with a Job's pod."""
     namespace = now.entry.key.namespace
     pod = now.fetch_pods.get((namespace, job))

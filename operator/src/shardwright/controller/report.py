@@ -23,7 +23,7 @@ from shardwright.cluster.store import Store
 from shardwright.controller.apply import Outcome
 from shardwright.controller.awaiting import failed_facts, recalculated_facts, rollout_facts, waiting_facts
 from shardwright.controller.elsewhere import room_elsewhere
-from shardwright.controller.fetching import fetch_facts
+from shardwright.controller.fetching import fetch_facts, fetch_pod_trouble
 from shardwright.controller.planning import Planning
 from shardwright.controller.rolling import claimable
 from shardwright.controller.work import Situation, Work, names
@@ -31,6 +31,7 @@ from shardwright.diagnose.budget import cut_by_budget
 from shardwright.diagnose.events import events, scaling_events
 from shardwright.diagnose.facts import (
     EngineFault,
+    FetchFacts,
     ForeignEdit,
     Holder,
     MetricsFacts,
@@ -87,14 +88,16 @@ class Reporter:
 
     async def report(self, now: Situation, work: Work, outcome: Outcome) -> float | None:
         """Write the status if it is worth it; in how many seconds to look again, None for no such time."""
-        look_s = self._turns_s(now)
+        look_s = self._turns_s(now, work)
         wait = await self._report(now, work, outcome)
         soonest = min(look_s, inf if wait is None else wait)
         return None if soonest == inf else soonest
 
-    def _turns_s(self, now: Situation) -> float:
+    def _turns_s(self, now: Situation, work: Work) -> float:
         """In how many seconds a trouble begins or ends to be told, without any event."""
-        found = (self.store.troubles.get((pod.namespace, pod.name)) for pod in now.pods.values())
+        found = [self.store.troubles.get((pod.namespace, pod.name)) for pod in now.pods.values()]
+        if work.fetching is not None and work.fetches:
+            found.append(fetch_pod_trouble(now, work.fetching.fetch.job))
         turns = [at for trouble in found if trouble is not None for at in (trouble.from_s, trouble.until_s)]
         if not any(0 < at < inf for at in turns):
             return inf
@@ -228,7 +231,7 @@ class Reporter:
             previous_rollout=now.entry.status.rollout,
             failed=failed_facts(now),
             ends_first=work.ends_first,
-            fetch=fetch_facts(now, work),
+            fetch=self._fetch(now, work),
             faults=self.faults(now.entry),
             workloads=self._workloads(now, work),
             router=now.routing.facts(now.service.spec),
@@ -361,6 +364,13 @@ class Reporter:
             create_failure=deployment.create_failure if deployment else "",
             troubles=self._troubles(staying),
         )
+
+    def _fetch(self, now: Situation, work: Work) -> FetchFacts | None:
+        """Return what is told of a Job that fetches weights; of its trouble only what it is time to tell."""
+        facts = fetch_facts(now, work)
+        if facts is None or facts.trouble is None or self._is_told(facts.trouble):
+            return facts
+        return replace(facts, trouble=None)
 
     def _troubles(self, pods: list[PodFacts]) -> tuple[PodTrouble, ...]:
         """Put equal troubles together; the message is one pod's."""

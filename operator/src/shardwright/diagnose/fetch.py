@@ -64,13 +64,18 @@ def fetch_trouble(facts: FetchFacts, previous: Iterable[Condition]) -> Trouble |
     if not facts.ended:
         return None
     told = next((c for c in previous if c.type == ConditionType.DEGRADED and c.status == "True"), None)
-    if told is not None and told.message.startswith(_who(facts)):
+    if told is not None and told.message.startswith(_who(facts.job)):
         return Trouble(reason=_reason(told.reason), message=told.message)
     if facts.ended == "DeadlineExceeded":
         slow = f"it was not done in {facts.minutes} minutes, and the next one goes on where it stopped"
-        message = f"{_who(facts)}: {slow}. {_describe(facts)}. {_again(facts)}"
+        message = f"{_who(facts.job)}: {slow}. {_describe(facts)}. {_again(facts)}"
         return Trouble(reason=Reason.FETCH_FAILED, message=message)
     return _trouble(facts, Reason.FETCH_FAILED)
+
+
+def is_told(job: str, conditions: Iterable[Condition]) -> bool:
+    """Whether a status says that a Job fails."""
+    return any(condition.message.startswith(_who(job)) for condition in conditions)
 
 
 def _of_pod(facts: FetchFacts, pod: PodTrouble) -> Trouble:
@@ -79,7 +84,7 @@ def _of_pod(facts: FetchFacts, pod: PodTrouble) -> Trouble:
     if pod.last_exit == "OOMKilled" or pod.reason in EXITS:
         return _trouble(facts, Reason.FETCH_FAILED)
     other = trouble_of(replace(pod, container=""))
-    return replace(other, message=f"{_who(facts)}: {other.message}")
+    return replace(other, message=f"{_who(facts.job)}: {other.message}")
 
 
 def _reason(word: str) -> Reason:
@@ -92,11 +97,11 @@ def _reason(word: str) -> Reason:
 
 def _trouble(facts: FetchFacts, reason: Reason) -> Trouble:
     job = facts.job if reason is Reason.FETCH_FAILED else ""
-    return Trouble(reason=reason, message=f"{_who(facts)}: {_SENTENCES[reason]}{job}. {_again(facts)}")
+    return Trouble(reason=reason, message=f"{_who(facts.job)}: {_SENTENCES[reason]}{job}. {_again(facts)}")
 
 
-def _who(facts: FetchFacts) -> str:
-    return f"The Job {facts.job} cannot fetch the weights"
+def _who(job: str) -> str:
+    return f"The Job {job} cannot fetch the weights"
 
 
 def _describe(facts: FetchFacts) -> str:
