@@ -34,7 +34,7 @@ def lacking(spec: LLMServiceSpec, served: Capabilities) -> tuple[Problem, ...]:
         return ()
     message = (
         f"{' and '.join(missing)} cannot be written: install the CRDs, set rbac.gateways in the operator's "
-        "chart, and restart the operator; until then the endpoint is the Service alone"
+        "chart (--gateways), and restart it; until then the endpoint is the Service alone"
     )
     field = "spec.routing.type"
     return (Problem(reason=Reason.GATEWAY_UNAVAILABLE, field=field, message=message, blocking=False),)
