@@ -45,7 +45,7 @@ def vllm() -> Iterator[FakeVLLM]:
     with FakeVLLM() as server:
         server.engines |= {BUSY: Engine(), IDLE: Engine(blocks=None), GONE: Engine()}
         server.engines[BUSY].serve(100)
-        server.engines[BUSY].failed = 4
+        server.engines[BUSY].failed = server.engines[BUSY].refused = 4
         pages = Pages(server)
         pages.set(
             OLD,
@@ -110,7 +110,7 @@ def test_the_fake_engines_expose_only_what_vllm_does() -> None:
     for line in (ROOT / "tests/data/vllm_metrics.txt").read_text().splitlines():
         stem, _, parts = line.split("\t")[0].partition("_{")
         known |= {f"{stem}_{part}" for part in parts.rstrip("}").split(",")} if parts else {stem}
-    shown = {line.partition("{")[0].partition(" ")[0] for line in Engine().page().splitlines()}
+    shown = {line.partition("{")[0].partition(" ")[0] for line in Engine(refused=4).page().splitlines()}
     assert shown <= known
     assert {names[0] for names in NAMES.values()} | set(BUCKETS.values()) <= shown
 
@@ -123,6 +123,8 @@ def test_value_zero_and_unknown(prometheus: Prometheus, vllm: FakeVLLM) -> None:
     assert found.of(Signal.KV_TOKENS, BUSY) == Value(16000.0)
     assert found.of(Signal.ANSWERED, BUSY) == Value(104.0)
     assert found.of(Signal.FAILED, BUSY) == Value(4.0)
+    assert found.of(Signal.REFUSED, BUSY) == Value(4.0), "whatever the reason, once for each of two scrapes"
+    assert found.of(Signal.REFUSED, IDLE) is ABSENT, "no series before the first"
     assert found.of(Signal.ANSWERED, IDLE) is found.of(Signal.FAILED, IDLE) is ZERO
     assert found.of(Signal.FAILED, OLD) is ABSENT, "a page without the server's requests"
     started = found.of(Signal.STARTED, BUSY)

@@ -34,6 +34,8 @@ class Engine:
     requests: float = 0.0
     failed: float = 0.0
     """Requests answered with a status of 500 or more."""
+    refused: float = 0.0
+    """Of those, by the bound of the queue."""
     ttft_s: float = 0.1
     tpot_s: float = 0.01
     input_tokens: float = 500.0
@@ -69,7 +71,7 @@ class Engine:
 
     def restart(self) -> None:
         """Begin at zero, as a new process does."""
-        self.requests, self.sums, self.started = 0.0, {}, time.time()
+        self.requests, self.refused, self.sums, self.started = 0.0, 0.0, {}, time.time()
 
     def page(self) -> str:
         """Give the page of /metrics."""
@@ -101,6 +103,10 @@ class Engine:
             if count:  # no series before the first such answer
                 of = f'handler="/v1/chat/completions",method="POST",status="{status}"'
                 lines.append(f"http_requests_total{{{of}}} {count}")
+        if self.refused:  # nor before the first refusal
+            for reason, share in (("max_num_queued_reqs", 0.75), ("max_num_queued_tokens", 0.25)):
+                of = f'model_name="chat",reason="{reason}"'
+                lines.append(f"vllm:admission_rejections_total{{{of}}} {self.refused * share}")
         if self.blocks is not None:
             lines.append(
                 f'vllm:cache_config_info{{block_size="{self.block_tokens}",engine="0",'

@@ -148,8 +148,8 @@ class EndpointPicker(ApiModel):
 
     name: Name
     """Name of the Service."""
-    port: Annotated[int, Field(ge=1, le=65535)] = 9002
-    """Its gRPC port."""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Its gRPC port; 9002 when absent."""
 
 
 class GatewayRef(ApiModel):

@@ -16,6 +16,8 @@ from shardwright.render.routing import wants_gateway
 
 ROUTE: Final = "HTTPRoute"
 POOL: Final = "InferencePool"
+PICKER_PORT: Final = 9002
+"""Where the pickers of the inference extension and of llm-d listen."""
 
 
 def gateway_kinds(spec: LLMServiceSpec) -> tuple[str, ...]:
@@ -111,7 +113,7 @@ def _pool(service: LLMService, selector: dict[str, str]) -> JsonObject:
                 "group": "",
                 "kind": "Service",
                 "name": picker.name,
-                "port": {"number": picker.port},
+                "port": {"number": picker.port or PICKER_PORT},
                 # A picker that is away costs balance, not requests.
                 "failureMode": "FailOpen",
             },
