@@ -598,7 +598,8 @@ async def test_where_it_runs_follows_the_claim(fake, modes, bound, where):
     assert ("requiredDuringSchedulingIgnoredDuringExecution" in affinity) is (where == "as engines")
 
 
-async def test_a_claim_for_one_node_is_fetched_on_the_node_that_has_it(fake):
+async def mounted_on_n2(fake):
+    """A service whose weights are in a claim for one node, which an engine on n2 has mounted."""
     for name in ("n1", "n2"):
         fake.node(name)
     fake.job_s = 1.0
@@ -606,6 +607,11 @@ async def test_a_claim_for_one_node_is_fetched_on_the_node_that_has_it(fake):
     fake.put("chat", **CACHED)
     kubelet = Kubelet(fake, "n2")
     await kubelet.run(30)
+    return kubelet
+
+
+async def test_a_claim_for_one_node_is_fetched_on_the_node_that_has_it(fake):
+    kubelet = await mounted_on_n2(fake)
     [old] = replicas(fake)
     for name in fake.jobs():
         fake.lose(("Job", "team", name))
@@ -642,13 +648,7 @@ async def test_it_runs_on_the_processor_of_the_engines_nodes(fake, labels, arch)
 
 async def test_a_claim_of_a_lost_node_does_not_bind_its_job_to_that_node(fake):
     """It would wait for the node for ever; elsewhere it starts when Kubernetes has taken the volume away."""
-    for name in ("n1", "n2"):
-        fake.node(name)
-    fake.job_s = 1.0
-    claim(fake, "ReadWriteOnce")
-    fake.put("chat", **CACHED)
-    kubelet = Kubelet(fake, "n2")
-    await kubelet.run(30)
+    kubelet = await mounted_on_n2(fake)
     for name in fake.jobs():
         fake.lose(("Job", "team", name))
     await kubelet.run(10)

@@ -149,16 +149,21 @@ class World:
 
 
 @asynccontextmanager
-async def scaled(**spec):
+async def begun(kind, engines, **spec):
+    """One operator, one node and one service; `kind` is what is made of them."""
     operators = Operators(Fake())
     operators.start()
-    world = World(operators.api, operators, Engines())
+    world = kind(operators.api, operators, engines)
     world.fake.node("n1", gpus=8)
-    world.fake.put("chat", **(AUTO | spec))
+    world.fake.put("chat", **spec)
     await asyncio.sleep(10)
     yield world
     await world.stop()
     await operators.stop()
+
+
+def scaled(**spec):
+    return begun(World, Engines(), **(AUTO | spec))
 
 
 async def test_load_up_replicas_rise_load_gone_they_fall_late_and_in_steps():

@@ -6,10 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from controller.conftest import Operators
-from controller.fake_api import Fake
 from controller.test_routing import answer
-from controller.test_scaler import EPOCH, ONE, Engines, World
+from controller.test_scaler import EPOCH, ONE, Engines, World, begun
 from shardwright.controller.options import Options
 from shardwright.controller.parts import clock
 from shardwright.controller.waking import Waker
@@ -65,16 +63,9 @@ class Sleepy(World):
 
 @asynccontextmanager
 async def sleepy(**spec):
-    operators = Operators(Fake())
-    operators.start()
-    world = Sleepy(operators.api, operators, Whole())
-    world.fake.node("n1", gpus=8)
-    world.fake.put("chat", **(SLEEPY | spec))
-    await asyncio.sleep(10)
-    await answer(world.fake, 2)
-    yield world
-    await world.stop()
-    await operators.stop()
+    async with begun(Sleepy, Whole(), **(SLEEPY | spec)) as world:
+        await answer(world.fake, 2)
+        yield world
 
 
 async def at_zero(world):

@@ -6,7 +6,6 @@ are the user's to state.
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,6 +20,7 @@ from shardwright.controller.planning import Planning, Proposal
 from shardwright.controller.queue import WorkQueue
 from shardwright.controller.references import References
 from shardwright.controller.sizes import Memory
+from shardwright.controller.tasks import end
 from shardwright.planner.report import decimal
 from shardwright.planner.types import Decision, NoPlan, Plan
 
@@ -62,10 +62,7 @@ class Better:
 
     async def close(self) -> None:
         """Ask no more."""
-        for task in list(self._asking.values()):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await end(self._asking.values())
 
     async def _ask(
         self, entry: ServiceEntry, service: LLMService, core: Plan, memory: Memory, tokens: int

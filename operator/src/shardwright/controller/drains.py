@@ -7,7 +7,6 @@ than its plan gives it.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +14,7 @@ from shardwright.api.reasons import Reason
 from shardwright.cluster.events import Recorder
 from shardwright.cluster.facts import ServiceEntry
 from shardwright.cluster.store import Store
+from shardwright.controller.tasks import end
 from shardwright.metrics.exposition import Exposition
 from shardwright.metrics.source import MetricsSource, Target
 from shardwright.planner.growth import number
@@ -63,10 +63,7 @@ class Drains:
 
     async def close(self) -> None:
         """Look at nobody any more."""
-        for task in self._looks.values():
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await end(self._looks.values())
         await self.source.close()
 
     async def _last_look(self, entry: ServiceEntry, pod: PodFacts, wait_s: float) -> None:

@@ -11,7 +11,6 @@ patched.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +24,7 @@ from shardwright.cluster.store import Store
 from shardwright.controller.planning import Planning, Proposal
 from shardwright.controller.replacing import Replacer
 from shardwright.controller.scaling import serves
+from shardwright.controller.tasks import end
 from shardwright.diagnose.facts import EngineFault, Step
 from shardwright.diagnose.stall import LEAST_S, Silence, bound_s, first_of, follow, sample_of
 from shardwright.metrics.ask import Answer
@@ -99,10 +99,7 @@ class Watchdog:
 
     async def close(self) -> None:
         """Ask nobody any more."""
-        for task in list(self._asking.values()):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await end(self._asking.values())
 
     def _watched(self) -> list[ServiceKey]:
         services = self.store.services

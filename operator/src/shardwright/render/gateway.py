@@ -10,6 +10,7 @@ from shardwright.api.llmservice import LLMService, LLMServiceSpec
 from shardwright.api.names import CLIENT_PORT, ENGINE_PORT, gateway_path, service_labels
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
+from shardwright.api.serving import EndpointPicker, GatewayRef
 from shardwright.render.children import metadata
 from shardwright.render.request import Capabilities, JsonObject
 from shardwright.render.routing import wants_gateway
@@ -22,10 +23,14 @@ PICKER_PORT: Final = 9002
 
 def gateway_kinds(spec: LLMServiceSpec) -> tuple[str, ...]:
     """Return the kinds that a spec asks for."""
-    if not wants_gateway(spec):
+    reference = _reference(spec)
+    if reference is None:
         return ()
-    reference = spec.routing.gateway_ref if spec.routing else None
-    return (ROUTE, POOL) if reference and reference.endpoint_picker else (ROUTE,)
+    return (ROUTE, POOL) if reference.endpoint_picker else (ROUTE,)
+
+
+def _reference(spec: LLMServiceSpec) -> GatewayRef | None:
+    return spec.routing.gateway_ref if spec.routing and wants_gateway(spec) else None
 
 
 def lacking(spec: LLMServiceSpec, served: Capabilities) -> tuple[Problem, ...]:
@@ -46,23 +51,21 @@ def gateway_objects(
     service: LLMService, selector: dict[str, str], served: Capabilities
 ) -> tuple[JsonObject, ...]:
     """Return what there is to be; nothing while a kind is missing. `selector`: of engines that serve."""
-    kinds = gateway_kinds(service.spec)
-    if not kinds or lacking(service.spec, served):
+    reference = _reference(service.spec)
+    if reference is None or lacking(service.spec, served):
         return ()
-    pool = (_pool(service, selector),) if POOL in kinds else ()
-    return (*pool, _route(service, pooled=bool(pool)))
+    picker = reference.endpoint_picker
+    pool = (_pool(service, picker, selector),) if picker is not None else ()
+    return (*pool, _route(service, reference))
 
 
-def _route(service: LLMService, *, pooled: bool) -> JsonObject:
+def _route(service: LLMService, reference: GatewayRef) -> JsonObject:
     """Return the route: `/namespace/name/v1/...` at the Gateway is `/v1/...` at the engines.
 
     Several services share a listener, and clients tell them apart by the path before `/v1`; a match by model
     would need the body. A request may last as long as its stream, so the route sets no limit (0s).
     """
     name, namespace = service.metadata.name, service.metadata.namespace
-    reference = service.spec.routing.gateway_ref if service.spec.routing else None
-    if reference is None:
-        raise ValueError("routing.type Gateway needs routing.gatewayRef")
     parent: JsonObject = {
         "group": "gateway.networking.k8s.io",
         "kind": "Gateway",
@@ -87,7 +90,7 @@ def _route(service: LLMService, *, pooled: bool) -> JsonObject:
                 {
                     "matches": [{"path": {"type": "PathPrefix", "value": gateway_path(namespace, name)}}],
                     "filters": [rewrite],
-                    "backendRefs": [to_pool if pooled else to_service],
+                    "backendRefs": [to_pool if reference.endpoint_picker else to_service],
                     "timeouts": {"request": "0s"},
                 }
             ],
@@ -95,13 +98,9 @@ def _route(service: LLMService, *, pooled: bool) -> JsonObject:
     }
 
 
-def _pool(service: LLMService, selector: dict[str, str]) -> JsonObject:
+def _pool(service: LLMService, picker: EndpointPicker, selector: dict[str, str]) -> JsonObject:
     """Return the pool: the engines that serve, as the Services select them."""
     name = service.metadata.name
-    reference = service.spec.routing.gateway_ref if service.spec.routing else None
-    picker = reference.endpoint_picker if reference else None
-    if picker is None:
-        raise ValueError("an InferencePool needs routing.gatewayRef.endpointPicker")
     return {
         "apiVersion": "inference.networking.k8s.io/v1",
         "kind": POOL,

@@ -208,7 +208,7 @@ def _service_of(metadata: Mapping[str, object], labels: Mapping[str, object]) ->
     if not service:
         return ""
     name = f"{workload_name(service, _text(labels.get(LABEL_REVISION)))}-{_text(labels.get(_TEMPLATE_HASH))}"
-    return service if _controlled_by(metadata, name) else ""
+    return service if _controller(metadata, "ReplicaSet") == name else ""
 
 
 def _routed_service(metadata: Mapping[str, object], labels: Mapping[str, object]) -> str:
@@ -216,18 +216,15 @@ def _routed_service(metadata: Mapping[str, object], labels: Mapping[str, object]
     if labels.get(LABEL_ROLE) != ROLE_ROUTER:
         return ""
     service = _text(labels.get(LABEL_SERVICE))
-    return (
-        service
-        if _controlled_by(metadata, f"{router_name(service)}-{_text(labels.get(_TEMPLATE_HASH))}")
-        else ""
-    )
+    name = f"{router_name(service)}-{_text(labels.get(_TEMPLATE_HASH))}"
+    return service if _controller(metadata, "ReplicaSet") == name else ""
 
 
-def _controlled_by(metadata: Mapping[str, object], replica_set: str) -> bool:
-    return any(
-        owner.get("controller") and owner.get("kind") == "ReplicaSet" and owner.get("name") == replica_set
-        for owner in map(_map, _list(metadata.get("ownerReferences")))
-    )
+def _controller(metadata: Mapping[str, object], kind: str) -> str:
+    """Name the object of a kind that controls this one; an object has one controller at most."""
+    owners = map(_map, _list(metadata.get("ownerReferences")))
+    found = (owner for owner in owners if owner.get("controller") and owner.get("kind") == kind)
+    return next((_text(owner.get("name")) for owner in found), "")
 
 
 def _seconds(time: object) -> float:
@@ -253,12 +250,8 @@ def _job_of(metadata: Mapping[str, object], labels: Mapping[str, object]) -> str
     """Name the Job whose pod this is, when it fetches weights for an LLMService; as with `_service_of`."""
     if labels.get(LABEL_ROLE) != ROLE_FETCH:
         return ""
-    ours = fetch_name(_text(labels.get(LABEL_SERVICE)), "")
-    for owner in map(_map, _list(metadata.get("ownerReferences"))):
-        if owner.get("controller") and owner.get("kind") == "Job":
-            name = _text(owner.get("name"))
-            return name if name.startswith(ours) else ""
-    return ""
+    name = _controller(metadata, "Job")
+    return name if name.startswith(fetch_name(_text(labels.get(LABEL_SERVICE)), "")) else ""
 
 
 def pod_facts(raw: Mapping[str, object]) -> PodFacts:
