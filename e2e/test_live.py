@@ -9,7 +9,7 @@ from harness.prometheus import Prometheus
 from harness.waiting import wait_until
 from live_world import LiveWorld, live_world_of
 from operator_process import OperatorProcess
-from sim.clients.load import Client, Work, failures, percentile
+from sim.clients.load import Client, Work, lost, percentile
 from sim.world import LiveCluster
 
 pytestmark = pytest.mark.cluster
@@ -70,7 +70,7 @@ def test_requests_are_served_through_the_service_and_a_pod_leaves_without_losing
     after = len(client.results)
     wait_until(lambda: len(client.results) > after + 20, "requests after it")
     results = client.drain()
-    assert failures(results) == []
+    assert lost(results) == {}
     assert any(result.target == address for result in results), "it served"
     assert percentile([result.ttft_s or 0.0 for result in results], 50) > 0
 
@@ -95,7 +95,7 @@ def test_what_the_engines_show_reaches_the_calibration(world: LiveWorld, client:
     assert float(figures()["KVTokens"]["ratio"]) == pytest.approx(KV_TOKENS / predicted, abs=0.01)
     wait_until(lambda: figures().get("TTFT", {}).get("ratio"), "times measured")
     assert "TTFT P95 2000 ms" in world.until("chat", "SLOMet", "True", "TargetsKept")["message"]
-    assert failures(client.drain()) == []
+    assert lost(client.drain()) == {}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from harness.waiting import wait_until
 from live_world import LiveWorld, live_world_of, measured_operator
 from operator_process import OperatorProcess, in_a_hurry
 from routed import ROUTED, Routed, served
-from sim.clients.load import Client, Work, failures
+from sim.clients.load import Client, Work, lost
 from sim.router import why_not
 from sim.world import LiveCluster
 
@@ -55,7 +55,7 @@ class Case:
         served(self.client)
         results = self.client.drain()
         print(f"{self.service.name}: {len(results)} requests")
-        assert failures(results) == []
+        assert lost(results) == {}
 
 
 @pytest.fixture(scope="module")

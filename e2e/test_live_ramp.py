@@ -14,7 +14,7 @@ from harness.waiting import wait_until
 from live_world import LiveWorld, live_world_of, measured_operator
 from operator_process import OperatorProcess, in_a_hurry
 from routed import ROUTED, Routed, Sizes, served
-from sim.clients.load import Work, failures, percentile
+from sim.clients.load import Work, lost, percentile
 from sim.router import why_not
 from sim.world import LiveCluster
 
@@ -119,7 +119,7 @@ def test_a_ramp_up_and_down_loses_nothing_and_an_outage_of_prometheus_takes_no_r
         wait_until(lambda: len(world.pods_of("chat", "engine")) == 1, "the end of the others")
         results = client.drain()
     print(sizes.steps)
-    assert failures(results) == []
+    assert lost(results) == {}
     top = sizes.steps.index(6)
     assert sizes.steps[: top + 1] == sorted(set(sizes.steps[: top + 1])), "up without a reversal"
     assert sizes.steps[top:] == sorted(set(sizes.steps[top:]), reverse=True), "and down"

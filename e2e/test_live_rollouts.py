@@ -17,7 +17,7 @@ from harness.waiting import wait_until
 from live_world import live_world_of, measured_operator
 from operator_process import OperatorProcess, in_a_hurry
 from routed import ROUTED, Routed, Sizes, served
-from sim.clients.load import Client, Work, failures
+from sim.clients.load import Client, Work, lost
 from sim.router import why_not
 from sim.world import LiveCluster
 
@@ -54,7 +54,7 @@ class Case:
         self.service.serves(3)
         served(self.client)
         results = self.client.drain()
-        assert failures(results) == []
+        assert lost(results) == {}
         print(
             f"{self.service.name}: {len(results)} requests, sizes {self.sizes.steps}, fewest {self.sizes.fewest}"
         )

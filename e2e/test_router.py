@@ -7,7 +7,7 @@ import pytest
 
 from harness.waiting import wait_until
 from live_world import LiveWorld
-from sim.clients.load import Client, Work, failures
+from sim.clients.load import Client, Work, lost
 from sim.router import Router, why_not
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
@@ -44,4 +44,4 @@ def test_it_follows_the_pods_and_no_request_is_lost(live_world: LiveWorld, route
             lambda: f"http://{leaving['status']['podIP']}:8000" not in pool(router), "it left the pool"
         )
         wait_until(lambda: len(urls()) == 2 and pool(router) == urls(), "another in its place")
-        assert failures(client.drain()) == []
+        assert lost(client.drain()) == {}

@@ -9,7 +9,7 @@ from harness.waiting import wait_until
 from live_world import live_world_of
 from operator_process import OperatorProcess
 from routed import ROUTED, Routed, served, state
-from sim.clients.load import Client, Work, failures
+from sim.clients.load import Client, Work, lost
 from sim.router import why_not
 from sim.world import LiveCluster
 
@@ -42,7 +42,7 @@ def test_it_answers_through_its_routers(service: Routed, client: Client) -> None
     found = world.cluster.api.get(f"/api/v1/namespaces/{world.namespace}/services/chat")
     assert found["spec"]["selector"]["shardwright.dev/role"] == "router"
     assert "--policy=kv_aware" in service.routers[0]["spec"]["containers"][0]["args"]
-    assert failures(client.drain()) == []
+    assert lost(client.drain()) == {}
     assert all(state(pod)["steps"] for pod in service.engines), "both engines worked"
     assert world.is_("chat", "Available", "True")
 
@@ -52,7 +52,7 @@ def test_scaling_down_and_up_loses_nothing(service: Routed, client: Client) -> N
         service.change(scaling={"minReplicas": replicas, "maxReplicas": replicas})
         service.settled(replicas)
         served(client)
-    assert failures(client.drain()) == []
+    assert lost(client.drain()) == {}
 
 
 def test_a_router_that_leaves_loses_nothing(service: Routed, client: Client) -> None:
@@ -62,7 +62,7 @@ def test_a_router_that_leaves_loses_nothing(service: Routed, client: Client) -> 
     wait_until(lambda: name not in {pod["metadata"]["name"] for pod in service.routers}, "it left")
     service.settled(2)
     served(client)
-    assert failures(client.drain()) == []
+    assert lost(client.drain()) == {}
 
 
 def test_the_endpoint_moves_to_the_engines_and_back_without_a_loss(service: Routed, client: Client) -> None:
@@ -82,5 +82,5 @@ def test_the_endpoint_moves_to_the_engines_and_back_without_a_loss(service: Rout
     assert service.routers, "the Service never selects routers of which none is ready"
     service.settled(2)
     served(client)
-    assert failures(client.drain()) == []
+    assert lost(client.drain()) == {}
     assert {pod["metadata"]["name"] for pod in service.engines} == engines, "no engine moved"

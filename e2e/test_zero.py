@@ -9,7 +9,7 @@ from harness.prometheus import Prometheus
 from harness.waiting import wait_until
 from live_world import LiveWorld, live_world_of, measured_operator
 from operator_process import OperatorProcess
-from sim.clients.load import Client, failures
+from sim.clients.load import Client, lost
 from sim.router import why_not
 from sim.world import LiveCluster
 
@@ -63,7 +63,7 @@ def events(world: LiveWorld) -> set[str]:
 
 
 def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client) -> None:
-    assert failures(client.at_once(3)) == []
+    assert lost(client.at_once(3)) == {}
     world.until("chat", "Ready", "True", "ScaledToZero")
     wait_until(lambda: not engines(world), "no engine")
     status = world.get("chat")["status"]
@@ -81,7 +81,7 @@ def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client)
 
     # The first requests after that share one cold start.
     results = client.at_once(10)
-    assert failures(results) == []
+    assert lost(results) == {}
     assert len(results) == 10
     assert len(engines(world)) == 1
     assert size(world) == 1
@@ -89,8 +89,8 @@ def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client)
     assert "Woken" in events(world)
     told = world.get("chat")["status"]["scaling"]["decisions"]
     assert [each["rule"] for each in told[:2]] == ["Woken", "Idle"]
-    assert failures(client.at_once(3)) == []
+    assert lost(client.at_once(3)) == {}
 
     # It goes again, and who comes at the very moment is answered by the engine that leaves, or by the next one.
     wait_until(lambda: size(world) == 0, "zero again")
-    assert failures(client.at_once(10)) == []
+    assert lost(client.at_once(10)) == {}

@@ -2,21 +2,26 @@
 
 import asyncio
 
+import pytest
+
 from endpoints.test_pool import a_slice
 from shardwright.cluster.errors import Transient
-from shardwright.endpoints.follow import Follower
+from shardwright.endpoints.follow import SILENT_S, Follower
+from shardwright.endpoints.router import HttpRouter, RouterGoneError
 
 A, B = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
 
 
 class FakeRouter:
     def __init__(self):
-        self.urls, self.up = set(), True
+        self.urls, self.up, self.busy = set(), True, False
         self.silent, self.speaks = set(), asyncio.Event()
         self.said = []
 
     async def workers(self):
-        return frozenset(self.urls) if self.up else None
+        if not self.up:
+            raise RouterGoneError
+        return None if self.busy else frozenset(self.urls)
 
     async def add(self, url):
         self.said.append(("add", url))
@@ -86,6 +91,51 @@ async def test_a_router_that_was_restarted_is_filled_again_and_gets_nothing_mean
     router.up = True
     await found.mend()
     assert (found.filled, router.urls) == (True, {A})
+
+
+async def test_a_router_that_is_slow_keeps_its_requests_until_it_is_silent_for_long(monkeypatch):
+    router = FakeRouter()
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1"])], "1"))
+    await found.list_once()
+    await found.mend()
+    loop, passed_s = asyncio.get_running_loop(), 0.0
+    began = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: began + passed_s)
+    router.busy = True
+    await found.mend()
+    assert found.filled
+    passed_s = SILENT_S + 1
+    await found.mend()
+    assert not found.filled
+    router.busy = False
+    await found.mend()
+    assert found.filled
+
+
+async def test_a_router_that_never_answered_gets_nothing():
+    router = FakeRouter()
+    router.busy = True
+    found = follower(router, ([a_slice("a", 1, ["10.0.0.1"])], "1"))
+    await found.list_once()
+    await found.mend()
+    assert not found.filled
+
+
+async def test_no_answer_in_time_is_another_thing_than_nobody_there(unused_tcp_port, monkeypatch):
+    router = HttpRouter(f"http://127.0.0.1:{unused_tcp_port}")
+    with pytest.raises(RouterGoneError):
+        await router.workers()
+    held = asyncio.Event()
+
+    async def hold(_reader, writer):
+        await held.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", unused_tcp_port):
+        monkeypatch.setattr("shardwright.endpoints.router.LIST_TIMEOUT_S", 0.05)
+        assert await router.workers() is None
+        held.set()
+    await router.close()
 
 
 async def test_an_api_server_that_is_away_changes_nothing():

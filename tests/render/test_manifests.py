@@ -198,6 +198,23 @@ def test_timers_agree(case: str) -> None:
     assert grace == container["lifecycle"]["preStop"]["sleep"]["seconds"] + drain + 30
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_no_liveness_probe_ends_what_has_not_started(case: str) -> None:
+    """Whatever is probed for life has two minutes to answer for the first time."""
+    probed = [
+        container
+        for obj in rendered(*CASES[case])
+        if obj["kind"] == "Deployment"
+        for container in obj["spec"]["template"]["spec"]["containers"]
+        if "livenessProbe" in container
+    ]
+    assert probed
+    for container in probed:
+        startup = container["startupProbe"]
+        assert startup["periodSeconds"] * startup["failureThreshold"] >= 120, container["name"]
+        assert startup["httpGet"] == container["livenessProbe"]["httpGet"]
+
+
 def test_budget_grows_with_bytes_and_slow_paths() -> None:
     def seconds(spec: dict[str, Any], billions: float) -> int:
         probe = engine(rendered(spec, plan(billions=billions)))["startupProbe"]

@@ -292,6 +292,18 @@ def failures(results: Sequence[Result]) -> list[Result]:
     return [each for each in results if each.outcome is not Outcome.OK]
 
 
+def lost(results: Sequence[Result]) -> dict[str, str]:
+    """Return what became of those that were not answered in full: how many of a kind, and from when to when."""
+    found: dict[str, list[float]] = {}
+    for each in failures(results):
+        kind = f"{each.outcome} {each.status} {each.said[:120]!r} {each.target}"
+        found.setdefault(kind, []).append(each.began_s)
+    return {
+        kind: f"{len(began)} of {len(results)}, begun at {min(began):.2f} to {max(began):.2f} s"
+        for kind, began in found.items()
+    }
+
+
 def percentile(values: Sequence[float], percent: float) -> float:
     """Return the value that so many percent do not exceed."""
     ordered = sorted(values)

@@ -7,6 +7,7 @@ reached changes nothing. Never decides who serves: that is `endpoints.pool`.
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from shardwright.cluster.kinds import Kind
 from shardwright.cluster.watch import Watch
 from shardwright.endpoints.activator import Activator
 from shardwright.endpoints.pool import Slices, difference, is_filled
-from shardwright.endpoints.router import Router
+from shardwright.endpoints.router import Router, RouterGoneError
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ ENDPOINT_SLICE: Final = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointsl
 POLL_S: Final = 0.5
 LIST_S: Final = 5.0
 LIST_TIMEOUT_S: Final = 5.0
+SILENT_S: Final = 10.0
+"""How long a router that does not answer keeps its requests. What makes one slow makes its neighbours slow
+too, and without all of them every request is refused; one that is dead ends by its liveness probe."""
 STUCK_S: Final = 60.0
 """A look takes some seconds at most; after so long without one this process is dead."""
 
@@ -46,6 +50,7 @@ class Follower:
     """The router may get requests."""
     beat_at: float = 0.0
     """Loop time of the last look at the router."""
+    _answered_at: float = -math.inf
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _adding: dict[str, "asyncio.Task[bool]"] = field(default_factory=dict)
 
@@ -100,9 +105,9 @@ class Follower:
 
     async def mend(self) -> None:
         """Look at the router once, and mend what differs: first who leaves, for whom nobody is waited."""
-        listed, wanted = await self.router.workers(), self.slices.wanted()
+        listed = await self._listed()
+        wanted = self.slices.wanted()
         if listed is None:
-            self.filled = False
             if wanted and self.activator is not None and self.activator.draining:
                 self.activator.release(wanted)  # to an engine directly: the router cannot be told of it
             return
@@ -117,6 +122,20 @@ class Follower:
         # With the activator a router can serve as with an engine.
         wanted |= {own} if own else set()
         self.filled = is_filled(wanted, listed, before=self.filled)
+
+    async def _listed(self) -> frozenset[str] | None:
+        """Ask the router for its list; None without an answer, with `filled` decided."""
+        now = asyncio.get_running_loop().time
+        try:
+            listed = await self.router.workers()
+        except RouterGoneError:
+            self.filled = False
+            return None
+        if listed is not None:
+            self._answered_at = now()
+        elif now() - self._answered_at > SILENT_S:
+            self.filled = False
+        return listed
 
     async def _to_engines(self, own: str, wanted: frozenset[str], listed: frozenset[str]) -> frozenset[str]:
         """Let the engines be listed, and what is held go to them when the router has no one else."""

@@ -17,11 +17,18 @@ CHANGE_TIMEOUT_S: Final = 10.0
 """More than the router waits for a worker's health."""
 
 
+class RouterGoneError(Exception):
+    """Nothing listens, or something that is no router: the next one begins with an empty list."""
+
+
 class Router(Protocol):
     """What is asked of a router."""
 
     async def workers(self) -> frozenset[str] | None:
-        """Return the URLs of its list; None when it does not answer."""
+        """Return the URLs of its list; None when it has not answered in time, which a busy one may not.
+
+        Raises RouterGoneError.
+        """
         ...
 
     async def add(self, url: str) -> bool:
@@ -44,11 +51,13 @@ class HttpRouter:
         try:
             async with self._session.get("/list_workers", timeout=_of(LIST_TIMEOUT_S)) as answer:
                 if answer.status != 200:
-                    return None
+                    raise RouterGoneError(f"status {answer.status}")
                 found = await answer.json(content_type=None)
                 return frozenset(str(url) for url in found["urls"])
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError):
+        except TimeoutError:
             return None
+        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
+            raise RouterGoneError(type(error).__name__) from error
 
     async def add(self, url: str) -> bool:
         """See Router.add."""

@@ -47,6 +47,9 @@ REQUEST_S: Final = 86_400
 ATTEMPTS: Final = 5
 """How often a request is tried, as counted: `--retry-max-retries` has the first one in it. The default,
 stated: what keeps a request whole whose engine died or drains before its first byte."""
+STARTUP_PROBE: Final = {"periodSeconds": 2, "failureThreshold": 60}
+"""Two minutes to listen, as the operator has them: both take a second or two, but on a node where much starts
+at once a liveness probe alone would end them before they ever answered, and both pods together."""
 HELD_REQUESTS: Final = 256
 """Requests that each router's activator holds; some KiB each, and 64 MiB in all at most."""
 HELD_BEYOND_START_S: Final = 120
@@ -219,6 +222,7 @@ def _router(args: list[str], image: str) -> JsonObject:
         # No CPU limit: a throttled router delays every token.
         "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
         # Before it has been given its engines a router answers 503: its neighbour says when that is over.
+        "startupProbe": _probe("/liveness", ENGINE_PORT_NAME, **STARTUP_PROBE),
         "readinessProbe": _probe("/readyz", ENDPOINTS_PORT, periodSeconds=2, failureThreshold=2),
         "livenessProbe": _probe("/liveness", ENGINE_PORT_NAME, periodSeconds=10, failureThreshold=3),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRESTOP_S}}},
@@ -243,6 +247,7 @@ def _endpoints(service: LLMService, parts: RouterParts, startup_s: int) -> JsonO
         ],
         "ports": [{"name": "endpoints", "containerPort": ENDPOINTS_PORT, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}},
+        "startupProbe": _probe("/healthz", "endpoints", **STARTUP_PROBE),
         "readinessProbe": _probe("/readyz", "endpoints", periodSeconds=2, failureThreshold=2),
         "livenessProbe": _probe("/healthz", "endpoints", periodSeconds=20, failureThreshold=3),
         # As long as requests may come, engines may come and go.
