@@ -33,9 +33,9 @@ class LiveWorld(World):
         own = {f"test.shardwright.dev/{key}": value for key, value in labels.items()}
         return self.live.add_node(full, product, gpus, {"test.shardwright.dev/ns": self.namespace} | own)
 
-    def client(self, service: str, *, seed: int = 0) -> Client:
+    def client(self, service: str, *, seed: int = 0, headers: dict[str, str] | None = None) -> Client:
         """Make a client of a Service: it learns late of pods that come and go."""
-        client = Client(service, seed=seed)
+        client = Client(service, seed=seed, headers=headers)
         return client.follow(self.cluster.kubeconfig, self.namespace, service, self.live.scale)
 
     def serving(self, service: str) -> list[Json]:

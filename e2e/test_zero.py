@@ -15,6 +15,7 @@ from sim.world import LiveCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 MODEL = {"step_ms": 20.0, "per_prefill_token_ms": 0.05, "kv_tokens": 96_000}
+KEY = "known-to-clients-alone"
 IDLE_S = 60
 """The least that may be written. The operator's time is the wall's, whatever that of the pods is."""
 
@@ -31,7 +32,18 @@ def world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) 
         made.add_node("a", gpus=4)
         live.rule({"engine": {"model": MODEL, "start_s": 20.0}})
         scaling = {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"idleSeconds": IDLE_S}}
-        routing = {"type": "Router", "maxQueuedRequests": 20}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "keys"},
+            "stringData": {"chat": KEY},
+        }
+        live.cluster.api.post(f"/api/v1/namespaces/{made.namespace}/secrets", secret)
+        routing = {
+            "type": "Router",
+            "maxQueuedRequests": 20,
+            "apiKeySecretRef": {"name": "keys", "key": "chat"},
+        }
         made.apply(made.service("chat", scaling=scaling, routing=routing, drain={"maxSeconds": 60}))
         yield made
 
@@ -40,7 +52,7 @@ def world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) 
 def client(world: LiveWorld) -> Iterator[Client]:
     world.ready("chat")
     wait_until(lambda: len(world.ready_pods("chat", "router")) == 2, "the routers")
-    with world.client("chat") as made:
+    with world.client("chat", headers={"Authorization": f"Bearer {KEY}"}) as made:
         wait_until(lambda: len(made.targets) == 2, "the routers' addresses")
         yield made
 
@@ -79,6 +91,12 @@ def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client)
     assert world.at_rest() == before
     assert engines(world) == []
 
+    # Who has no key wakes nobody, and learns why.
+    with world.client("chat") as stranger:
+        wait_until(lambda: len(stranger.targets) == 2, "the routers' addresses")
+        assert {result.status for result in stranger.at_once(3)} == {401}
+    assert world.at_rest() == before
+
     # The first requests after that share one cold start.
     results = client.at_once(10)
     assert lost(results) == {}
@@ -89,6 +107,9 @@ def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client)
     assert "Woken" in events(world)
     told = world.get("chat")["status"]["scaling"]["decisions"]
     assert [each["rule"] for each in told[:2]] == ["Woken", "Idle"]
+    with world.client("chat") as stranger:
+        wait_until(lambda: len(stranger.targets) == 2, "the routers' addresses")
+        assert {result.status for result in stranger.at_once(3)} == {401}, "the engine asks for it too"
     assert lost(client.at_once(3)) == {}
 
     # It goes again, and who comes at the very moment is answered by the engine that leaves, or by the next one.

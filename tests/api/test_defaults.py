@@ -79,10 +79,7 @@ def test_zero_needs_routers_and_what_survives_a_node_keeps_its_replicas():
         scale = defaults.resolve(made).scale
         return scale.idle_seconds, scale.min_replicas, scale.planned_replicas, told
 
-    asked, queues = (
-        "spec.scaling.scaleToZero",
-        ["spec.routing.maxQueuedRequests", "spec.routing.maxQueueSeconds"],
-    )
+    asked, queues = "spec.scaling.scaleToZero", ["spec.routing.maxQueueSeconds"]
     assert found(ZERO, {}) == (None, 1, 1, [asked])
     assert found(ZERO, {"routing": {"type": "Router"}}) == (60, 0, 1, [])
     assert found(ZERO, QUEUES) == (60, 0, 1, [])

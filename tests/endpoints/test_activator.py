@@ -63,10 +63,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(limits=LONG, router=None):
+async def world(limits=LONG, router=None, key=""):
     upstream = Upstream()
     async with served(upstream.take) as base, aiohttp.ClientSession(timeout=NEVER) as session:
-        made = Activator(router or base, "http://127.0.0.1:8002", "chat", limits)
+        made = Activator(router or base, "http://127.0.0.1:8002", "chat", limits, key)
         runner = await made.serve("127.0.0.1", 0)
         try:
             yield World(upstream, made, f"http://127.0.0.1:{runner.addresses[0][1]}", session)
@@ -91,6 +91,27 @@ async def test_what_is_held_is_answered_once_an_engine_is_there_and_streams_both
         assert (path, body) == ("/v1/completions?x=1", b'{"prompt": "prompt 0"}')
         assert headers["Authorization"] == "Bearer k"
         await asyncio.wait_for(found.activator.quiet.wait(), 60)
+
+
+async def test_without_the_key_nothing_is_held_nor_counted():
+    async with world(key="k") as found:
+        for said in (
+            {},
+            {"Authorization": "Bearer x"},
+            {"Authorization": "k"},
+            {"Authorization": "Bearer \u00e9"},
+        ):
+            status, text, _ = await found.ask(**said)
+            assert (status, found.activator.arrived, found.activator.waiting) == (401, 0, 0)
+            assert "k;" not in text
+        async with found.session.get(f"{found.url}/v1/models") as answer:
+            assert answer.status == 401
+        async with found.session.get(f"{found.url}/health") as answer:
+            assert answer.status == 200, "the router asks without a key"
+        task = found.ask(Authorization="Bearer k")
+        await found.held(1)
+        task.cancel()
+        assert "'k'" not in repr(found.activator)
 
 
 async def test_the_first_piece_comes_before_the_last_is_made():

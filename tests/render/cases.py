@@ -146,6 +146,19 @@ CASES: dict[str, tuple[dict[str, Any], Plan, Capabilities, tuple[str, ...]]] = {
         (),
     ),
     "router": ({"routing": {"type": "Router"}}, plan(), Capabilities(), ()),
+    "router-key-queue": (
+        {
+            "routing": {
+                "type": "Router",
+                "apiKeySecretRef": {"name": "keys", "key": "chat"},
+                "maxQueuedRequests": 64,
+            },
+            "scaling": {"scaleToZero": {"idleSeconds": 600}},
+        },
+        plan(),
+        Capabilities(),
+        (),
+    ),
     "amd": (
         {"engine": {"version": "0.33.0"}},
         plan(product=MI300X, parallelism=Parallelism(tensor=2)),

@@ -1,6 +1,7 @@
 """The routers: which policy, what of an engine they change, and what their pod may do."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,14 +9,19 @@ from hypothesis import strategies as st
 
 from render.planbuilder import plan, service
 from render.validity import validate
-from shardwright.render.digest import FIELDS, Side, revision_hash, template_digest
+from shardwright.api.names import API_KEY
+from shardwright.api.reasons import Reason
+from shardwright.planner.types import Parallelism
+from shardwright.render.digest import revision_hash, template_digest
 from shardwright.render.manifests import render
+from shardwright.render.overlay import check
 from shardwright.render.request import Capabilities, RenderRequest, RouterParts
 from shardwright.render.router import router_args
 from shardwright.render.routing import TELLS_TOKENS, engine_flags, policy
 
 TELLING, SILENT = ["m", TELLS_TOKENS], ["m"]
 ROUTER = {"routing": {"type": "Router"}}
+QUEUE = {"routing": {"type": "Router", "policy": "RoundRobin", "maxQueuedRequests": 10}}
 PREFIX = {"workload": {"profile": "RAG", "sharedPrefixTokens": 2000}}
 
 
@@ -59,10 +65,50 @@ def test_the_policy_is_the_best_that_the_engines_can_be_asked_for(routing, more,
         (ROUTER | PREFIX, (0, 33, 0), []),
         ({"routing": {"type": "Router", "policy": "RoundRobin"}}, (0, 33, 0), []),
         (ROUTER | {"engine": {"args": ["--no-enable-scale-out"]}}, (0, 33, 0), []),
+        (QUEUE, (0, 33, 0), ["--max-num-queued-reqs=266"]),
+        (QUEUE, (0, 31, 0), []),
+        (QUEUE | {"engine": {"args": ["--max-num-queued-reqs=9"]}}, (0, 33, 0), []),
+        ({"routing": QUEUE["routing"] | {"maxQueuedRequests": 0}}, (0, 33, 0), ["--max-num-queued-reqs=256"]),
     ],
 )
-def test_an_engine_is_told_only_what_the_policy_needs(spec, version, flags):
-    assert engine_flags(service(spec).spec, version) == flags
+def test_an_engine_is_told_only_what_routing_needs(spec, version, flags):
+    assert engine_flags(service(spec).spec, plan(), version) == flags
+
+
+def test_each_rank_that_attends_runs_as_many_as_the_limit_says():
+    found = replace(plan(), parallelism=Parallelism(tensor=1, data=2))
+    assert engine_flags(service(QUEUE).spec, found, (0, 33, 0)) == ["--max-num-queued-reqs=522"]
+
+
+def test_an_engine_that_cannot_bound_its_queue_is_not_taken_for_one_that_does():
+    old = {"engine": {"version": "0.31.0"}}
+    (found,) = check(service(QUEUE | old).spec)
+    assert (found.field, found.reason) == ("spec.routing.maxQueuedRequests", Reason.INVALID_SPEC)
+    assert check(service(QUEUE).spec) == check(service(ROUTER | old).spec) == []
+
+
+def test_a_key_is_asked_for_by_engines_and_by_what_holds_requests():
+    key = {"routing": {"type": "Router", "apiKeySecretRef": {"name": "keys", "key": "chat"}}}
+    wanted = {"name": API_KEY, "valueFrom": {"secretKeyRef": {"name": "keys", "key": "chat"}}}
+
+    def variables(spec):
+        found = objects(spec)
+        (engine,) = engine_template(found)["spec"]["containers"]
+        router, beside = found["Deployment", "chat-router"]["spec"]["template"]["spec"]["containers"]
+        assert API_KEY not in str(router)
+        return wanted in engine["env"], wanted in beside.get("env", [])
+
+    assert variables(ROUTER) == (False, False)
+    assert variables(key) == (True, False)
+    assert variables(SLEEPY | key) == (True, True)
+
+
+def test_two_keys_are_one_too_many():
+    variable = {"engine": {"env": [{"name": API_KEY, "secretRef": {"name": "other", "key": "k"}}]}}
+    key = {"routing": {"apiKeySecretRef": {"name": "keys", "key": "chat"}}}
+    assert check(service(variable).spec) == []
+    (found,) = check(service(variable | key).spec)
+    assert (found.field, found.reason) == ("spec.engine.env[0]", Reason.INVALID_SPEC)
 
 
 def test_a_stored_revision_keeps_its_pods_and_the_policy_follows_them():
@@ -76,8 +122,7 @@ def test_a_stored_revision_keeps_its_pods_and_the_policy_follows_them():
     assert "--policy=kv_aware" in new["args"]
 
 
-def test_routing_moves_no_engine():
-    assert FIELDS["routing"] is Side.NEITHER
+def test_routers_move_no_engine():
     assert template_digest(service(ROUTER).spec) == template_digest(service({}).spec)
 
 

@@ -130,8 +130,8 @@ OWNED_FLAGS: Final[tuple[OwnedFlags, ...]] = (
     ),
     OwnedFlags(
         ("--api-key", "--hf-token"),
-        "everyone who may read the pod can read its args, so write spec.engine.env with name VLLM_API_KEY "
-        "and a secretRef, or spec.model.source.hub.tokenSecretRef",
+        "everyone who may read the pod can read its args, so write spec.routing.apiKeySecretRef or "
+        "spec.model.source.hub.tokenSecretRef",
     ),
     OwnedFlags(("--shutdown-timeout",), "write spec.drain.maxSeconds"),
 )

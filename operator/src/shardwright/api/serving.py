@@ -175,11 +175,13 @@ class RoutingSpec(ApiModel):
     policy: Literal["Auto", "CacheAware", "LeastLoad", "RoundRobin", "PowerOfTwo"] | None = None
     """How the router picks an engine; Auto when absent."""
     api_key_secret_ref: SecretKeyRef | None = None
-    """Key that clients must send."""
+    """Key that clients must send as a bearer token: the engines ask for it under /v1, and so does what holds
+    requests while no engine runs."""
     gateway_ref: GatewayRef | None = None
     """The Gateway, with type Gateway."""
     max_queued_requests: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Requests that may wait at each router while no replica runs; 256 when absent."""
+    """Requests that may wait at each engine beyond those that it can run, and at each router while no replica
+    runs; more get 503. When absent: any number at engines, 256 at routers."""
     max_queue_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
     """How long a request may wait there; somewhat more than a start may take when absent."""
 

@@ -16,9 +16,8 @@ from shardwright.api.reasons import Reason
 _Rule = tuple[str, str, Callable[[LLMServiceSpec], bool]]
 
 _QUEUE: Final = (
-    "it bounds what waits for a service that was scaled to zero (scaling.scaleToZero); else requests queue "
-    "in the engines, which --max-num-queued-reqs in engine.args bounds, since the router's own queue counts "
-    "no streams and refuses at once"
+    "it bounds how long requests wait for a service that was scaled to zero (scaling.scaleToZero); in an "
+    "engine's queue one waits for as long as its client does, and maxQueuedRequests bounds how many do"
 )
 
 _ZERO: Final = (
@@ -67,16 +66,6 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "spec.routing.policy",
         "the router does not start with PowerOfTwo before it has engines, so CacheAware is used",
         lambda s: bool(s.routing and s.routing.policy == "PowerOfTwo" and s.routing.type == "Router"),
-    ),
-    (
-        "spec.routing.apiKeySecretRef",
-        "no router checks keys; write engine.env with name VLLM_API_KEY and a secretRef",
-        lambda s: bool(s.routing and s.routing.api_key_secret_ref),
-    ),
-    (
-        "spec.routing.maxQueuedRequests",
-        _QUEUE,
-        lambda s: bool(s.routing and s.routing.max_queued_requests is not None) and idle_seconds(s) is None,
     ),
     (
         "spec.routing.maxQueueSeconds",

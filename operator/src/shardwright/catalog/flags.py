@@ -120,7 +120,7 @@ OWNED: Final = MappingProxyType(
 
 SECRET: Final = MappingProxyType(
     {
-        "--api-key": "spec.engine.env with name VLLM_API_KEY and a secretRef",
+        "--api-key": "spec.routing.apiKeySecretRef",
         "--hf-token": "spec.model.source.hub.tokenSecretRef",
     }
 )

@@ -1,17 +1,20 @@
 """`shardwright endpoints`: keeps the list of engines of a router. Decides how options are written."""
 
 import argparse
+import os
 import sys
 from functools import partial
 from typing import Final
 
+from shardwright.api.names import API_KEY
 from shardwright.cli import option_values
 
 _WHOLE: Final = partial(option_values.whole, least=0)
 _DESCRIPTION = (
     "Follows the EndpointSlices of the Service --service and keeps the worker list of the router at --router "
     "as they have it. /readyz says whether the router may get requests: it answers, and has been given its "
-    "engines. With --activator-port it holds requests while no engine serves, and /held says how many. It "
+    "engines. With --activator-port it holds requests while no engine serves, and /held says how many; those "
+    "under /v1 must bring the key in the environment's VLLM_API_KEY, where there is one. It "
     "logs in as `shardwright run` does; an API server that cannot be reached changes nothing. "
     "The operator puts it beside each router. Exit code: 0 stopped by a signal, 1 failed, and its log says "
     "why, 2 bad input."
@@ -91,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
             log_format=args.log_format,
             activator_port=args.activator_port,
             model=args.model,
+            key=os.environ.get(API_KEY, ""),
             limits=Limits(
                 requests=args.hold_requests,
                 wait_s=float(args.hold_seconds),

@@ -324,6 +324,8 @@ def references(spec: LLMServiceSpec) -> Iterator[Reference]:
         yield _secret(source.uri.credentials_secret_ref, "spec.model.source.uri.credentialsSecretRef")
     if source and source.pvc:
         yield Reference(CLAIM, source.pvc.claim_name, "spec.model.source.pvc.claimName", Reason.MISSING_CLAIM)
+    if spec.routing and spec.routing.api_key_secret_ref:
+        yield _secret(spec.routing.api_key_secret_ref.name, "spec.routing.apiKeySecretRef")
     if cache and cache.claim_name:
         yield Reference(CLAIM, cache.claim_name, "spec.model.cache.claimName", Reason.MISSING_CLAIM)
     if model.chat_template:

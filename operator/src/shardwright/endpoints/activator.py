@@ -11,6 +11,7 @@ when its client gives up; after SIGTERM it takes no new connections, and its req
 
 import asyncio
 import hashlib
+import hmac
 import logging
 import random
 import secrets
@@ -73,6 +74,8 @@ class Activator:
     url: str
     model: str
     limits: Limits
+    key: str = field(default="", repr=False)
+    """What an engine would ask for under /v1, as vLLM does; with none, nothing."""
     arrived: int = 0
     """Requests that came for an engine and found this instead, since the start of the process."""
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
@@ -148,6 +151,8 @@ class Activator:
         """Answer one request of the router."""
         if request.path == "/health":
             return web.Response(text="ok")
+        if self.key and request.path.startswith("/v1") and not self._may(request):
+            return _error(401, "invalid_request_error", "The API key is missing or wrong")
         if request.method == "GET" and request.path == "/v1/models":
             known = {"id": self.model, "object": "model", "created": self.began_s, "owned_by": "shardwright"}
             return web.json_response({"object": "list", "data": [known]})
@@ -161,6 +166,10 @@ class Activator:
             self._open -= 1
             if not self._open:
                 self.quiet.set()
+
+    def _may(self, request: web.Request) -> bool:
+        said = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(said, f"Bearer {self.key}".encode())
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
         body_size = BODY_BYTES if request.content_length is None else request.content_length
@@ -287,5 +296,10 @@ def _digest(request: web.Request, body: bytes) -> bytes:
 
 def _refusal(why: str) -> web.Response:
     after = random.randint(*RETRY_AFTER_S)  # noqa: S311 -- spreads load
-    error = {"message": f"{why}; try again in {after} s", "type": "service_unavailable", "code": 503}
-    return web.json_response({"error": error}, status=503, headers={"Retry-After": str(after)})
+    answer = _error(503, "service_unavailable", f"{why}; try again in {after} s")
+    answer.headers["Retry-After"] = str(after)
+    return answer
+
+
+def _error(status: int, kind: str, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message, "type": kind, "code": status}}, status=status)

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web
@@ -44,6 +44,8 @@ class Options:
     """Of 127.0.0.1; 0: requests are not held while there is no engine."""
     model: str = ""
     limits: Limits | None = None
+    key: str = field(default="", repr=False)
+    """What requests that are held must bring, as engines would ask for it."""
 
 
 def start(options: Options) -> int:
@@ -97,7 +99,7 @@ def _activator(options: Options) -> Activator | None:
     if not options.activator_port or options.limits is None:
         return None
     url = f"http://{LOCAL}:{options.activator_port}"
-    return Activator(options.router, url, options.model, options.limits)
+    return Activator(options.router, url, options.model, options.limits, options.key)
 
 
 async def _drained(activator: Activator, main: "asyncio.Task[None]") -> None:

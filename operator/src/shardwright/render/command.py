@@ -79,7 +79,7 @@ def engine_args(service: LLMService, plan: Plan, engine: EngineClass, files: Sto
     args += _plan_args(plan)
     args += _model_args(spec, plan)
     args += _server_args(spec, engine)
-    args += engine_flags(spec, engine.version)
+    args += engine_flags(spec, plan, engine.version)
     args += (spec.engine.args if spec.engine else None) or []
     return args
 

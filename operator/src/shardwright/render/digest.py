@@ -15,7 +15,7 @@ from shardwright.api.defaults import DEFAULT_PERCENTILE
 from shardwright.api.llmservice import GROUP, LLMServiceSpec
 from shardwright.planner.types import Plan
 
-TEMPLATE_VERSION: Final = 3
+TEMPLATE_VERSION: Final = 4
 """Raised with every change of what is rendered for the same plan. It rolls nothing: a revision keeps the
 template it was rendered with."""
 ANNOTATION_TEMPLATE_VERSION: Final = f"{GROUP}/template-version"
@@ -89,7 +89,12 @@ FIELDS: Final = MappingProxyType(
         "approvedRevision": _N,
         "rollout": _N,
         "drain": _T,
-        "routing": _N,
+        "routing.type": _N,
+        "routing.policy": _N,
+        "routing.gatewayRef": _N,
+        "routing.apiKeySecretRef": _T,
+        "routing.maxQueuedRequests": _T,
+        "routing.maxQueueSeconds": _N,
         "disaggregation": _N,
         "engine.type": _N,
         "engine.version": _T,
@@ -124,7 +129,7 @@ stored must stay the one of the same spec."""
 def template_digest(spec: LLMServiceSpec) -> str:
     """Return the digest over the fields that feed the pod template or the arrangement.
 
-    While it stays, nothing moves. Left out: replicas, scaling, planPolicy, rollout, routing, reporting.
+    While it stays, nothing moves. Left out: replicas, scaling, planPolicy, rollout, routers, reporting.
     """
     return _digest(_pick(spec, {Side.TEMPLATE, Side.ARRANGEMENT}))[:DIGEST_CHARS]
 

@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from shardwright.api.llmservice import GROUP, LLMServiceSpec
-from shardwright.api.names import ENGINE_CONTAINER
+from shardwright.api.names import API_KEY, ENGINE_CONTAINER
 from shardwright.api.problems import Problem
 from shardwright.api.reasons import Reason
 from shardwright.catalog.engines import DEFAULT_ENGINE_VERSION, engine_class
 from shardwright.planner import engine_args
 from shardwright.render.environment import OWNED_ENV
 from shardwright.render.request import JsonObject
+from shardwright.render.routing import FLAGS_SINCE
 from shardwright.render.storage import (
     CACHE_PATH,
     CHAT_TEMPLATE_PATH,
@@ -106,7 +107,7 @@ def apply(rendered: JsonObject, overlay: Mapping[str, Any]) -> JsonObject:
 
 def check(spec: LLMServiceSpec) -> list[Problem]:
     """Return what is wrong with the parts of `spec` that only rendering reads, in the order of the fields."""
-    return [*_model(spec), *_engine(spec), *_pod_template(spec.pod_template or {})]
+    return [*_model(spec), *_engine(spec), *_queue(spec), *_pod_template(spec.pod_template or {})]
 
 
 def _merge(below: Any, above: Any, key: str) -> Any:  # noqa: ANN401 -- JSON
@@ -188,10 +189,24 @@ def _engine(spec: LLMServiceSpec) -> list[Problem]:
             found.append(
                 _problem(Reason.ENGINE_ARGS_REFUSED, path, f"{variable.name} is set by the plan: use {use}")
             )
+        elif variable.name == API_KEY and spec.routing is not None and spec.routing.api_key_secret_ref:
+            sentence = f"spec.routing.apiKeySecretRef sets {API_KEY}: remove one of the two"
+            found.append(_problem(Reason.INVALID_SPEC, path, sentence))
         elif variable.value is not None and variable.name.upper().endswith(_SECRET_ENDINGS):
             sentence = f"{variable.name} looks like a secret and would be readable in the pod: use secretRef"
             found.append(_problem(Reason.ENGINE_ARGS_REFUSED, path, sentence))
     return found
+
+
+def _queue(spec: LLMServiceSpec) -> list[Problem]:
+    written = (spec.engine.version if spec.engine else None) or DEFAULT_ENGINE_VERSION
+    if spec.routing is None or spec.routing.max_queued_requests is None:
+        return []
+    if engine_class(written).version >= FLAGS_SINCE:
+        return []
+    least = ".".join(map(str, FLAGS_SINCE))
+    sentence = f"vLLM {written} has no bounded queue: write engine.version {least}, or leave it out"
+    return [_problem(Reason.INVALID_SPEC, "spec.routing.maxQueuedRequests", sentence)]
 
 
 def _pod_template(overlay: Mapping[str, Any]) -> list[Problem]:

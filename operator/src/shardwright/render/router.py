@@ -7,9 +7,10 @@ EndpointSlices, by `shardwright endpoints` in the same pod. Never decides whethe
 from typing import Final
 
 from shardwright.api.defaults import resolve
-from shardwright.api.llmservice import LLMService
+from shardwright.api.llmservice import LLMService, LLMServiceSpec
 from shardwright.api.names import (
     ACTIVATOR_PORT,
+    API_KEY,
     ENDPOINTS_CONTAINER,
     ENDPOINTS_PORT,
     ENGINE_PORT_NAME,
@@ -22,6 +23,7 @@ from shardwright.api.names import (
     router_selector,
 )
 from shardwright.render.children import metadata
+from shardwright.render.environment import secret_value
 from shardwright.render.request import JsonObject, RouterParts
 from shardwright.render.routing import policy
 from shardwright.render.scheduling import HOSTNAME, LOST
@@ -171,7 +173,7 @@ def _pod(service: LLMService, parts: RouterParts, chosen: str, startup_s: int) -
         },
         "tolerations": list(LOST),
         "containers": [
-            _router(router_args(chosen, holds=resolve(spec).scale.idle_seconds is not None), parts.image),
+            _router(router_args(chosen, holds=_holds(spec)), parts.image),
             _endpoints(service, parts, startup_s),
         ],
         "volumes": [_token_volume(), {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}],
@@ -234,7 +236,7 @@ def _router(args: list[str], image: str) -> JsonObject:
 
 def _endpoints(service: LLMService, parts: RouterParts, startup_s: int) -> JsonObject:
     name = service.metadata.name
-    return {
+    container: JsonObject = {
         "name": ENDPOINTS_CONTAINER,
         "image": parts.endpoints_image,
         "args": [
@@ -259,12 +261,22 @@ def _endpoints(service: LLMService, parts: RouterParts, startup_s: int) -> JsonO
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
     }
+    key = service.spec.routing and service.spec.routing.api_key_secret_ref
+    if key and _holds(service.spec):
+        # What would have no answer of an engine must not wake one.
+        container["env"] = [{"name": API_KEY, "valueFrom": secret_value(key)}]
+    return container
+
+
+def _holds(spec: LLMServiceSpec) -> bool:
+    """Whether requests are held while there is no engine."""
+    return resolve(spec).scale.idle_seconds is not None
 
 
 def _activator(service: LLMService, startup_s: int) -> list[str]:
     """Return how requests are held while there is no engine; nothing where one always runs."""
-    spec, resolved = service.spec, resolve(service.spec)
-    if resolved.scale.idle_seconds is None:
+    spec = service.spec
+    if not _holds(spec):
         return []
     stated, wait_s = (
         (spec.routing.max_queued_requests, spec.routing.max_queue_seconds) if spec.routing else (None, None)
@@ -274,7 +286,7 @@ def _activator(service: LLMService, startup_s: int) -> list[str]:
         f"--model={spec.model.served_name or service.metadata.name}",
         f"--hold-requests={HELD_REQUESTS if stated is None else stated}",
         f"--hold-seconds={wait_s or startup_s + HELD_BEYOND_START_S}",
-        f"--drain-seconds={resolved.drain_seconds}",
+        f"--drain-seconds={resolve(spec).drain_seconds}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""How requests reach the engines: whether through a router, and by which of its policies.
+"""How requests reach the engines: whether through a router, by which of its policies, and how many wait.
 
 Decides from the spec and from the command line of the engines that run. Never the router's pod.
 """
@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.planner.types import Plan
 
 TELLS_TOKENS: Final = "--enable-scale-out"
 """Lets an engine say how many tokens a prompt has (`/render`): else `kv_aware` takes each for nothing."""
 _SILENT: Final = "--no-enable-scale-out"
-TELLS_SINCE: Final = (0, 32, 0)
-"""The flag is in the lists of 0.32 and 0.33; earlier versions were not read."""
+BOUNDS_QUEUE: Final = "--max-num-queued-reqs"
+"""Of the requests that run and wait in all ranks of one API server, as observed: more get 503."""
+FLAGS_SINCE: Final = (0, 32, 0)
+"""Both flags are in the lists of 0.32 and 0.33; earlier versions were not read."""
 _NAMES: Final = {"CacheAware": "cache_aware", "RoundRobin": "round_robin"}
 
 
@@ -48,8 +51,14 @@ def policy(spec: LLMServiceSpec, engine: Sequence[str]) -> str:
     return "kv_aware" if counted else _NAMES["CacheAware"]
 
 
-def engine_flags(spec: LLMServiceSpec, version: tuple[int, ...]) -> list[str]:
-    """Return what an engine must be told for the router's sake: nothing, when the user has spoken of it."""
-    theirs = (spec.engine.args if spec.engine else None) or []
-    spoken = any(word in {TELLS_TOKENS, _SILENT} for word in theirs)
-    return [TELLS_TOKENS] if by_tokens(spec) and version >= TELLS_SINCE and not spoken else []
+def engine_flags(spec: LLMServiceSpec, plan: Plan, version: tuple[int, ...]) -> list[str]:
+    """Return what an engine must be told of routing; nothing of what the user has spoken of."""
+    if version < FLAGS_SINCE:
+        return []
+    theirs = {word.split("=")[0] for word in (spec.engine.args if spec.engine else None) or []}
+    found = [TELLS_TOKENS] if by_tokens(spec) and not theirs & {TELLS_TOKENS, _SILENT} else []
+    waiting = spec.routing.max_queued_requests if spec.routing else None
+    if waiting is not None and BOUNDS_QUEUE not in theirs:
+        running = plan.limits.max_num_seqs * plan.parallelism.data
+        found.append(f"{BOUNDS_QUEUE}={running + waiting}")
+    return found
