@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from shardwright.controller.rollout import New, Old, State, Strategy, decide, live_replicas
+from shardwright.controller.staggered import in_turn
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Cluster:
     failed: frozenset[str] = frozenset()
     lowest: Fraction = Fraction(1)
     max_gpus: int = 1 << 30
+    at_once: int = 1 << 30
+    """Starts of the target beside what answers."""
     most_gpus: int = 0
     """Most GPUs that pods held together."""
 
@@ -131,6 +134,8 @@ class Cluster:
         decision = decide(state)
         assert decision == decide(replace(state)), "nothing is remembered"
         assert decision.new <= max(state.new.granted, state.new.stated)
+        fewer = in_turn(decision.new, stated=state.new.stated, ready=state.new.ready, least=self.at_once)
+        decision = replace(decision, new=fewer)
         todo = []
         if decision.new or self.target in self.deployments or (state.old and not self.paused):
             todo.append(lambda: setattr(self, "serves", decision.serves))

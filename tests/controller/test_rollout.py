@@ -261,13 +261,15 @@ SHAPES = [
 ]
 
 
-def cluster(before, after, strategy, spare=0, node=4):
+def cluster(before, after, strategy, spare=0, node=4, **more):
     """A cluster that runs one revision, with exactly the nodes that the larger set fills, and `spare` more GPUs."""
     gpus, whole = {"a": before[0], "b": after[0]}, {"a": before[1], "b": after[1]}
     need = max(before[0] * before[1], after[0] * after[1])
     capacity = [node] * -(-need // node)
     capacity[-1] -= -need % node
-    made = Cluster([*capacity, *([spare] if spare else [])], gpus, whole, target="a", strategy=strategy)
+    made = Cluster(
+        [*capacity, *([spare] if spare else [])], gpus, whole, target="a", strategy=strategy, **more
+    )
     assert made.settle()
     made.target, made.lowest, made.most_gpus = "b", Fraction(1), 0
     return made
@@ -293,8 +295,25 @@ def test_with_room_for_one_more_nobody_is_missed(before, after, strategy):
 
 
 @pytest.mark.parametrize(("before", "after"), SHAPES)
-def test_blue_green_needs_a_second_set_and_loses_nothing(before, after):
-    full = cluster(before, after, BLUE_GREEN)
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_starts_in_turn_end_too_and_nobody_is_missed(before, after, strategy):
+    room = 16 if strategy is BLUE_GREEN else 4
+    made = cluster(before, after, strategy, spare=room, at_once=1)
+    seen = []
+    while not made.done:
+        made.settle(1)
+        new = made.staying("b")
+        seen.append(sum(not pod.ready for pod in new))
+        assert len(seen) < 200
+    assert max(seen) <= max(1, after[1] // 2), "at most as many as answer"
+    if strategy in {SURGE, BLUE_GREEN}:
+        assert made.lowest == 1
+
+
+@pytest.mark.parametrize(("before", "after"), SHAPES)
+@pytest.mark.parametrize("at_once", [1, 1 << 30])
+def test_blue_green_needs_a_second_set_and_loses_nothing(before, after, at_once):
+    full = cluster(before, after, BLUE_GREEN, at_once=at_once)
     assert not full.settle(20)
     assert (full.running, full.serves, full.lowest) == ({"a": before[1]}, "", 1)
     full.capacity += [4] * 2

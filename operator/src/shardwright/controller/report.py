@@ -232,6 +232,7 @@ class Reporter:
             failed=failed_facts(now),
             ends_first=work.ends_first,
             fetch=self._fetch(now, work),
+            staggered=work.staggered,
             faults=self.faults(now.entry),
             workloads=self._workloads(now, work),
             router=now.routing.facts(now.service.spec),

@@ -32,6 +32,7 @@ from shardwright.controller.planning import Planning, Proposal, revisions_of, wa
 from shardwright.controller.rolling import others, state_of, within_budget
 from shardwright.controller.rollout import Decision, State, Step, decide, hold
 from shardwright.controller.routers import Routing, seen_routing
+from shardwright.controller.staggered import at_once
 from shardwright.diagnose.facts import PodTrouble
 from shardwright.planner.types import Plan
 from shardwright.render.approval import CALIBRATED, PROPOSED
@@ -134,6 +135,8 @@ class Work:
     """Where the weights of the target stand; None when its engines wait for nothing."""
     fetches: bool = False
     """The Job is there, or to be made."""
+    staggered: bool = False
+    """Further engines are made when those that fetch their weights now have started."""
 
     @property
     def renders(self) -> bool:
@@ -221,7 +224,8 @@ def plan_work(
             work.decision = hold(work.state, Step.FETCHING)
         else:
             work.decision = decide(work.state)
-    count = work.decision.new
+    count = at_once(now, work.decision.new)
+    work.staggered = count < work.decision.new
     work.fetches = waits and may_begin(now) and work.decision.step is not Step.PAUSED
     if current is not None and now.barred and not current.create_failure and not waits:
         count = now.desired  # as it was refused, so that it is seen when it no longer is

@@ -260,9 +260,10 @@ def _available(facts: ServiceFacts, planned: Verdict, placed: Verdict) -> Verdic
         reason, message = (cause.reason, cause.message) if not cause.holds else _coming(facts)
         return Verdict(status="False", reason=reason, message=message)
     if ready:
-        message = "Some replicas answer, but fewer than the service needs"
+        message = f"Some replicas answer, but fewer than the service needs{_in_turn(facts)}"
         return Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
-    return Verdict(status="False", reason=Reason.STARTING, message="The engines are loading the model")
+    message = f"The engines are loading the model{_in_turn(facts)}"
+    return Verdict(status="False", reason=Reason.STARTING, message=message)
 
 
 def _worst(facts: ServiceFacts) -> Trouble | None:
@@ -289,6 +290,16 @@ def _coming(facts: ServiceFacts) -> tuple[Reason, str]:
     if facts.workloads:
         return Reason.STARTING, _waits_for_claim(facts) or "The pods are being created"
     return Reason.NO_REPLICAS, "No replica exists yet"
+
+
+def _in_turn(facts: ServiceFacts) -> str:
+    """Say why not all start at once; empty when they do."""
+    if not facts.staggered:
+        return ""
+    return (
+        ". Each fetches the weights from the hub by itself, so that they start in turn: with a ReadWriteMany "
+        "claim in model.cache (type: PVC, claimName: NAME) they are fetched once"
+    )
 
 
 def _waits_for_claim(facts: ServiceFacts) -> str:
@@ -322,7 +333,7 @@ def _ready(
         trouble = _worst(facts)
         if trouble is not None and trouble.reason not in HARMLESS:
             return Verdict(status="False", reason=trouble.reason, message=trouble.message)
-        message = "Clients are served, but not all replicas answer yet"
+        message = f"Clients are served, but not all replicas answer yet{_in_turn(facts)}"
         return Verdict(status="False", reason=Reason.NOT_ENOUGH_REPLICAS, message=message)
     if facts.router is not None and not facts.router.in_front:
         message = unavailable(facts, facts.router)

@@ -303,6 +303,8 @@ class ServiceFacts:
     """A claim for one node, for which old replicas end before new ones are made; empty when none do."""
     fetch: FetchFacts | None = None
     """The Job that the target's engines wait for; None when they wait for none."""
+    staggered: bool = False
+    """Engines that fetch their weights by themselves wait for others that do."""
     faults: tuple[EngineFault, ...] = ()
     """Engines that the operator replaces by itself."""
     workloads: tuple[WorkloadFacts, ...] = ()
