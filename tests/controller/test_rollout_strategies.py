@@ -8,7 +8,8 @@ import pytest
 from controller.kubelet import LOADING
 from controller.test_failed_start import TWO, env, replicas, started
 from shardwright.api.llmservice import ServiceKey
-from shardwright.controller.work import observe, plan_work
+from shardwright.controller.situation import observe
+from shardwright.controller.work import plan_work
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

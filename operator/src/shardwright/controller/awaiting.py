@@ -12,7 +12,8 @@ from shardwright.cluster.json import JsonObject
 from shardwright.controller.planning import Waiting
 from shardwright.controller.recalculation import acts_alone
 from shardwright.controller.rollout import Step
-from shardwright.controller.work import Situation, Work
+from shardwright.controller.situation import Situation
+from shardwright.controller.work import Work
 from shardwright.diagnose.facts import FailedFacts, RecalculatedFacts, RolloutFacts, WaitingFacts
 from shardwright.planner.load import replicas_of
 from shardwright.planner.report import decimal

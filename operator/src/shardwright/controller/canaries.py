@@ -8,13 +8,11 @@ reads a metric: `source` says what both revisions served, and without one nothin
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shardwright.controller.canary import At, advance, goal
+from shardwright.controller.situation import Situation
 from shardwright.diagnose.canary import MIN_SAMPLES, Judgement, Seen, Verdict, judge
-
-if TYPE_CHECKING:
-    from shardwright.controller.work import Situation
 
 LOOK_S: Final = 30.0
 """How often a canary is looked at while nothing of it changes: what it served does."""
@@ -46,7 +44,7 @@ class CanaryNow:
 class Canaries:
     """See the module."""
 
-    source: "Callable[[Situation, int], Seen] | None" = None
+    source: Callable[[Situation, int], Seen] | None = None
     """What the old revisions and the target served since a step of the target began."""
     ended: Callable[[str], None] = lambda _: None
     """Called with the uid of a service that has no canary any more."""
@@ -58,7 +56,7 @@ class Canaries:
         if self._at.pop(uid, None) is not None:
             self.ended(uid)
 
-    def look(self, now: "Situation", *, ready: int, now_s: float) -> CanaryNow | None:
+    def look(self, now: Situation, *, ready: int, now_s: float) -> CanaryNow | None:
         """Go on where the judge lets it; None: no canary. `ready` counts the target's answering pods."""
         uid, rollout = now.entry.uid, now.service.spec.rollout
         others = now.deployments.keys() - {now.target}
@@ -83,14 +81,14 @@ class Canaries:
             judgement=judgement,
         )
 
-    def _judged(self, now: "Situation", step: int, min_samples: int) -> Judgement:
+    def _judged(self, now: Situation, step: int, min_samples: int) -> Judgement:
         if self.source is None:
             return NO_METRICS
         seen = self.source(now, step)
         return judge(seen.old, seen.new, seen.answers, min_samples=min_samples)
 
 
-def _told_step(now: "Situation") -> int:
+def _told_step(now: Situation) -> int:
     """Return the step that the status says, from 0."""
     told = now.entry.status.rollout
     if told is None or told.to_revision != now.target:

@@ -16,7 +16,7 @@ from shardwright.api.llmservice import ServiceKey
 from shardwright.cluster.store import Store
 from shardwright.controller.queue import WorkQueue
 from shardwright.controller.scaling import edges_of, serves
-from shardwright.controller.work import Situation
+from shardwright.controller.situation import Situation
 from shardwright.diagnose.canary import Answer, Seen, Served, Share
 from shardwright.metrics.prompts import NotAskedError
 from shardwright.metrics.source import MetricsSource, Target

@@ -8,16 +8,15 @@ is written when not all are known, nor is anything held up by it: then Kubernete
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shardwright.api.llmservice import ServiceKey
 from shardwright.cluster import kinds
 from shardwright.cluster.api import Api
 from shardwright.cluster.errors import ClusterError
-
-if TYPE_CHECKING:
-    from shardwright.controller.work import Intent, Situation, Work
-    from shardwright.topology.types import PodFacts
+from shardwright.controller.situation import Situation
+from shardwright.controller.work import Intent, Work
+from shardwright.topology.types import PodFacts
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ into 32 bits until 2094."""
 MANAGER: Final = "shardwright-drain"
 
 
-def emptiest(pods: "Sequence[PodFacts]", leave: int, in_flight: Mapping[str, float]) -> tuple[str, ...]:
+def emptiest(pods: Sequence[PodFacts], leave: int, in_flight: Mapping[str, float]) -> tuple[str, ...]:
     """Return the pods to go of those that answer, so that `leave` of all go; none when one is not known."""
     staying = [pod for pod in pods if not pod.terminating]
     ready = [pod for pod in staying if pod.ready]
@@ -49,7 +48,7 @@ class Emptiest:
     epoch_s: Callable[[], float]
     _forbidden: bool = False
 
-    async def choose(self, now: "Situation", work: "Work") -> None:
+    async def choose(self, now: Situation, work: Work) -> None:
         """Mark who goes of each workload that becomes smaller and stays."""
         if self._forbidden:
             return
@@ -59,7 +58,7 @@ class Emptiest:
                 if not self._forbidden:
                     await self._mark(now.entry.key, name, cost)
 
-    def _of(self, now: "Situation", intent: "Intent") -> tuple[str, ...]:
+    def _of(self, now: Situation, intent: Intent) -> tuple[str, ...]:
         live = now.deployments.get(intent.revision)
         if live is None or not 0 < intent.replicas < live.replicas:
             return ()

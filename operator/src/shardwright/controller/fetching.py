@@ -6,22 +6,18 @@ has ended, or has done its work, and where it may run. A Job that failed stays u
 a rollout does meanwhile, and never marks a revision: a hub that does not answer is no fault of it.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from shardwright.api.reasons import Reason
 from shardwright.cluster.facts import COMPLETE, ChildFacts
 from shardwright.controller.one_node import claims_of_revision
+from shardwright.controller.situation import Situation
 from shardwright.diagnose.facts import FetchFacts, PodTrouble
 from shardwright.diagnose.fetch import is_told
 from shardwright.diagnose.trouble import BENIGN, trouble_of
 from shardwright.render.fetch import ARCH_LABEL, Fetch, fetch_data, fetches, read_fetch
 from shardwright.render.request import FetchPlace
-
-if TYPE_CHECKING:
-    from shardwright.controller.work import Situation, Work
 
 
 class FetchStep(StrEnum):
@@ -50,7 +46,7 @@ class Fetching:
         return self.step is not FetchStep.DONE
 
 
-def fetching(now: "Situation") -> Fetching | None:
+def fetching(now: Situation) -> Fetching | None:
     """Return where the weights stand; None when engines need wait for nothing."""
     record = now.record_of(now.target) or now.proposal.record
     fetch = record.fetch if record is not None else _new(now)
@@ -61,7 +57,7 @@ def fetching(now: "Situation") -> Fetching | None:
     return Fetching(fetch=fetch, step=_step(now.jobs.get(fetch.job)), place=_place(now, fetch.claim))
 
 
-def is_fetched(now: "Situation", found: Fetching | None) -> bool:
+def is_fetched(now: Situation, found: Fetching | None) -> bool:
     """Whether the record of the target is to say that its weights are in the claim."""
     if found is not None:
         return found.step is FetchStep.DONE
@@ -69,12 +65,12 @@ def is_fetched(now: "Situation", found: Fetching | None) -> bool:
     return record is not None and record.fetched
 
 
-def may_begin(now: "Situation") -> bool:
+def may_begin(now: Situation) -> bool:
     """Whether it is time for the Job: engines are wanted, and have a place or will be given one."""
     return now.desired > 0 and bool(now.allocation.granted or now.deployments)
 
 
-def left_over(now: "Situation", found: Fetching | None) -> list[ChildFacts]:
+def left_over(now: Situation, found: Fetching | None) -> list[ChildFacts]:
     """Return Jobs that are in the way.
 
     Those under way that fetch what the target does not need, and the target's own where another revision
@@ -88,7 +84,7 @@ def left_over(now: "Situation", found: Fetching | None) -> list[ChildFacts]:
     return [*others, job] if job.ended or _fails(now, wanted) else others
 
 
-def _fails(now: "Situation", job: str) -> bool:
+def _fails(now: Situation, job: str) -> bool:
     """Whether a Job's pod is in trouble. That it has no node may pass, and counts once it is told."""
     trouble = fetch_pod_trouble(now, job)
     if trouble is None or trouble.reason in BENIGN:
@@ -97,10 +93,9 @@ def _fails(now: "Situation", job: str) -> bool:
     return not passing or is_told(job, now.entry.status.conditions)
 
 
-def fetch_facts(now: "Situation", work: "Work") -> FetchFacts | None:
+def fetch_facts(now: Situation, found: Fetching | None) -> FetchFacts | None:
     """Return what is told of it; None when nothing is waited for."""
-    found = work.fetching
-    if found is None or not found.waits or not work.fetches:
+    if found is None or not found.waits:
         return None
     job = now.jobs.get(found.fetch.job)
     return FetchFacts(
@@ -113,19 +108,14 @@ def fetch_facts(now: "Situation", work: "Work") -> FetchFacts | None:
     )
 
 
-def fetch_pod_trouble(now: "Situation", job: str) -> PodTrouble | None:
+def fetch_pod_trouble(now: Situation, job: str) -> PodTrouble | None:
     """Return what is wrong with a Job's pod."""
     namespace = now.entry.key.namespace
     pod = now.fetch_pods.get((namespace, job))
     return now.troubles.get((namespace, pod)) if pod else None
 
 
-def jobs_of(children: Iterable[ChildFacts], uid: str) -> dict[str, ChildFacts]:
-    """Return a service's Jobs by name."""
-    return {c.name: c for c in children if c.kind == "Job" and c.belongs_to(uid) and not c.deleting}
-
-
-def _new(now: "Situation") -> Fetch | None:
+def _new(now: Situation) -> Fetch | None:
     """Return the Job of a revision that is not on record yet."""
     core = now.proposal.core
     if core is None or not fetches(now.service.spec, now.proposal.for_one_pod):
@@ -141,7 +131,7 @@ def _step(job: ChildFacts | None) -> FetchStep:
     return FetchStep.DONE if job.ended == COMPLETE else FetchStep.FAILED
 
 
-def _missing(now: "Situation") -> bool:
+def _missing(now: Situation) -> bool:
     """Whether an engine of the target does not find its weights: somebody emptied the claim."""
     for pod in now.pods_of(now.target):
         trouble = now.troubles.get((pod.namespace, pod.name))
@@ -150,7 +140,7 @@ def _missing(now: "Situation") -> bool:
     return False
 
 
-def _place(now: "Situation", claim: str) -> FetchPlace:
+def _place(now: Situation, claim: str) -> FetchPlace:
     alone = claim in now.proposal.for_one_node
     placed = [pod for name, pod in now.pods.items() if pod.node and name not in now.lost] if alone else []
     mounting = {
@@ -166,7 +156,7 @@ def _place(now: "Situation", claim: str) -> FetchPlace:
     )
 
 
-def _arch(now: "Situation") -> str:
+def _arch(now: Situation) -> str:
     """Return the processor of the nodes that the engines are on, or are to be on, where it is one."""
     names = {slot.node for slot in now.allocation.slots} | {pod.node for pod in now.pods.values()}
     found = {node.labels.get(ARCH_LABEL, "") for name in names if (node := now.nodes.get(name))}

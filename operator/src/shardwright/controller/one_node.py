@@ -5,14 +5,12 @@ an old one for ever, and the old one for the new one to serve. Never decides how
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shardwright.cluster.facts import ChildFacts
 from shardwright.controller.references import claims
+from shardwright.controller.situation import Situation
 from shardwright.render.storage import claims_of
-
-if TYPE_CHECKING:
-    from shardwright.controller.work import Situation
 
 _CLAIM_IN_JSON: Final = b'"persistentVolumeClaim"'
 
@@ -22,7 +20,7 @@ def recorded_claims(revisions: Iterable[ChildFacts]) -> frozenset[str]:
     return frozenset().union(*map(_of_record, revisions))
 
 
-def in_the_way(now: "Situation") -> dict[str, str]:
+def in_the_way(now: Situation) -> dict[str, str]:
     """Return the other revisions that have a workload or pods, and such a claim in common with the target.
 
     By revision: the claim.
@@ -40,7 +38,7 @@ def in_the_way(now: "Situation") -> dict[str, str]:
     return {revision: min(names) for revision, names in shared.items() if names}
 
 
-def claims_of_revision(now: "Situation", revision: str) -> frozenset[str]:
+def claims_of_revision(now: Situation, revision: str) -> frozenset[str]:
     """Return the claims that the pods of a revision mount."""
     record = now.record_of(revision)
     if record is None and revision == now.target:

@@ -24,8 +24,9 @@ from shardwright.controller.gpu_faults import GPUFaults
 from shardwright.controller.planning import Planning, Proposal
 from shardwright.controller.report import Reporter
 from shardwright.controller.rolling import ready_of, starts_of
+from shardwright.controller.situation import Situation, observe
 from shardwright.controller.starts import Starts
-from shardwright.controller.work import Situation, Work, desired_children, observe, plan_work, signature
+from shardwright.controller.work import Work, desired_children, plan_work, signature
 from shardwright.diagnose.canary import Verdict
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import NoPlan

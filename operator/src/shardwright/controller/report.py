@@ -26,7 +26,8 @@ from shardwright.controller.elsewhere import room_elsewhere
 from shardwright.controller.fetching import fetch_facts, fetch_pod_trouble
 from shardwright.controller.planning import Planning
 from shardwright.controller.rolling import claimable
-from shardwright.controller.work import Situation, Work, names
+from shardwright.controller.situation import Situation
+from shardwright.controller.work import Work, names
 from shardwright.diagnose.budget import cut_by_budget
 from shardwright.diagnose.events import events, scaling_events
 from shardwright.diagnose.facts import (
@@ -368,7 +369,7 @@ class Reporter:
 
     def _fetch(self, now: Situation, work: Work) -> FetchFacts | None:
         """Return what is told of a Job that fetches weights; of its trouble only what it is time to tell."""
-        facts = fetch_facts(now, work)
+        facts = fetch_facts(now, work.fetching if work.fetches else None)
         if facts is None or facts.trouble is None or self._is_told(facts.trouble):
             return facts
         return replace(facts, trouble=None)

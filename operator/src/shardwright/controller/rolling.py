@@ -5,13 +5,13 @@ Decides what counts as answering, as leaving and as room; never what happens nex
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from shardwright.api.llmservice import LLMService
 from shardwright.cluster.facts import ChildFacts, ServiceEntry
 from shardwright.cluster.store import Store
 from shardwright.controller.planning import Planning, Proposal, revisions_of
 from shardwright.controller.rollout import New, Old, State, Strategy, beside, bounded, live_replicas
+from shardwright.controller.situation import Situation
 from shardwright.controller.starts import Start
 from shardwright.planner.load import replicas_of
 from shardwright.planner.types import Plan
@@ -19,14 +19,11 @@ from shardwright.render.approval import PROPOSED
 from shardwright.render.revision import RevisionError
 from shardwright.topology.types import PodFacts, Resources
 
-if TYPE_CHECKING:
-    from shardwright.controller.work import Situation
-
 _UNSCHEDULABLE = "Unschedulable"
 
 
 def state_of(
-    now: "Situation", planning: Planning, core: Plan, in_the_way: Iterable[str], most: int | None = None
+    now: Situation, planning: Planning, core: Plan, in_the_way: Iterable[str], most: int | None = None
 ) -> State:
     """Return where the rollout of a service stands; with no old workload there is none.
 
@@ -59,7 +56,7 @@ def state_of(
     )
 
 
-def others(now: "Situation") -> list[ChildFacts]:
+def others(now: Situation) -> list[ChildFacts]:
     """Return the workloads of other revisions than the target, the oldest first."""
     numbers = {r.revision: r.number for r in now.revisions}
     found = [d for revision, d in now.deployments.items() if revision != now.target]
@@ -151,7 +148,7 @@ def _answers(pod: PodFacts) -> bool:
     return pod.ready and pod.serving and not pod.terminating
 
 
-def placed_of(now: "Situation") -> int:
+def placed_of(now: Situation) -> int:
     """Return the replicas to state for the target, were there no other revision."""
     current = now.deployments.get(now.target)
     return live_replicas(
@@ -162,7 +159,7 @@ def placed_of(now: "Situation") -> int:
     )
 
 
-def _new(now: "Situation", core: Plan, most: int | None) -> New:
+def _new(now: Situation, core: Plan, most: int | None) -> New:
     current = now.deployments.get(now.target)
     pods = [pod for pod in now.pods_of(now.target) if not pod.terminating]
     stated = current.replicas if current else 0
@@ -178,7 +175,7 @@ def _new(now: "Situation", core: Plan, most: int | None) -> New:
     )
 
 
-def _old(now: "Situation", deployment: ChildFacts, plan: Plan) -> Old:
+def _old(now: Situation, deployment: ChildFacts, plan: Plan) -> Old:
     pods = [pod for pod in now.pods_of(deployment.revision) if not pod.terminating]
     record = now.record_of(deployment.revision)
     return Old(
@@ -193,7 +190,7 @@ def _old(now: "Situation", deployment: ChildFacts, plan: Plan) -> Old:
     )
 
 
-def _leaving(now: "Situation") -> dict[str, int]:
+def _leaving(now: Situation) -> dict[str, int]:
     """Count the pods of other revisions beyond what their Deployments state.
 
     Those are on their way out, whether or not their end has been seen yet: a Deployment is written well
@@ -207,12 +204,12 @@ def _leaving(now: "Situation") -> dict[str, int]:
     return {revision: count for revision, count in beyond.items() if count > 0}
 
 
-def leaving_of(now: "Situation") -> int:
+def leaving_of(now: Situation) -> int:
     """Count the pods of the target that leave, on nodes in reach."""
     return sum(1 for pod in now.pods_of(now.target) if pod.terminating and pod.name not in now.lost)
 
 
-def within_budget(now: "Situation", core: Plan) -> int:
+def within_budget(now: Situation, core: Plan) -> int:
     """Return the replicas to state for the target without another revision: what leaves holds its GPUs."""
     placed, leaving = placed_of(now), leaving_of(now)
     if not leaving:
@@ -222,7 +219,7 @@ def within_budget(now: "Situation", core: Plan) -> int:
     return bounded(placed, current.replicas if current else 0, allowed)
 
 
-def _helps(now: "Situation", planning: Planning, core: Plan) -> bool:
+def _helps(now: Situation, planning: Planning, core: Plan) -> bool:
     """Whether a replica of the target would have room on some node, if the old pods left it."""
     held: dict[str, Resources] = {}
     for pod in now.pods.values():
@@ -235,12 +232,12 @@ def _helps(now: "Situation", planning: Planning, core: Plan) -> bool:
     )
 
 
-def ready_of(now: "Situation") -> int:
+def ready_of(now: Situation) -> int:
     """Count the pods of the target that answer."""
     return sum(1 for pod in now.pods_of(now.target) if _answers(pod))
 
 
-def starts_of(now: "Situation") -> list[Start]:
+def starts_of(now: Situation) -> list[Start]:
     """Return the pods of the target that do not answer."""
     return [
         Start(
