@@ -9,7 +9,7 @@ from render.cases import CASES, TOKEN
 from render.planbuilder import MI300X, plan, service
 from render.test_manifests import engine, of_kind, rendered
 from render.validity import validate
-from shardwright.diagnose import trouble
+from shardwright.diagnose import last_words
 from shardwright.planner.types import Parallelism
 from shardwright.render.digest import revision_hash
 from shardwright.render.fetch import ANNOTATION_FETCHED, fetch_data, fetches, read_fetch
@@ -285,7 +285,7 @@ def test_the_record_says_when_the_weights_are_there():
 
 
 def test_the_diagnosis_knows_the_path():
-    assert f"{FETCHED_PATH}/" == trouble._FETCHED
+    assert f"{FETCHED_PATH}/" == last_words._FETCHED
 
 
 def test_what_cannot_be_read_is_no_job():

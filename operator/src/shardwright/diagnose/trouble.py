@@ -12,6 +12,7 @@ from typing import Final
 
 from shardwright.api.reasons import Reason
 from shardwright.diagnose.facts import ForeignEdit, PodTrouble, ServiceFacts
+from shardwright.diagnose.last_words import meaning
 from shardwright.diagnose.replaced import sentences
 
 BENIGN: Final = frozenset({"ContainerCreating", "PodInitializing", "SchedulingGated", ""})
@@ -29,33 +30,6 @@ EXITS: Final = frozenset(
     {"CrashLoopBackOff", "Error", "Completed", "StartError", "ContainerCannotRun", "DeadlineExceeded"}
 )
 
-# Words of vLLM, PyTorch and the hub client in the last lines of a log that ended the engine.
-_GPU_MEMORY = re.compile(
-    r"CUDA out of memory|HIP out of memory|OutOfMemoryError|No available memory for the cache blocks"
-    r"|larger than the available KV cache memory",
-)
-_HUB = re.compile(
-    r"GatedRepoError|RepositoryNotFoundError|40[13] Client Error|Client error '40[13]|is restricted"
-    r"|gated repo"
-)
-_RATE = re.compile(r"429 Client Error|Too Many Requests|rate.?limit", re.IGNORECASE)
-"""Words of the hub's client when the hub answers 429."""
-_NOT_FOUND = re.compile(r"RevisionNotFoundError|is not a valid git identifier")
-_NO_ANSWER = re.compile(
-    r"\b5\d\d Server Error|Server error '5\d\d|We couldn't connect to 'http|LocalEntryNotFoundError"
-)
-"""Words of the hub's client and of transformers when the hub fails or cannot be reached."""
-_FETCHED: Final = "/cache/huggingface/shardwright/"
-"""Where a Job leaves weights (`render.storage.FETCHED_PATH`): who names it has them from there."""
-_ABSENT = re.compile(
-    r"Repo id must|Invalid repository ID|Incorrect path_or_model_id|Can't load the|offline mode is enabled"
-    r"|Cannot find any model weights|No such file or directory|outgoing traffic has been disabled"
-)
-"""Words of the hub's client, transformers and vLLM when a file is not there."""
-_STORE = re.compile(
-    r"NoCredentialsError|Unable to locate credentials|DefaultCredentialsError|DefaultAzureCredential failed"
-)
-"""Words of boto3, google-auth and azure-identity when they find no credentials."""
 _NO_KEY = re.compile(r"couldn't find key (\S+) in (Secret|ConfigMap) [^/\s]+/(\S+)")
 _NO_OBJECT = re.compile(r"\b(secret|configmap) \"([^\"]+)\" not found")
 """Words of the kubelet (kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go) and of the API server."""
@@ -345,51 +319,8 @@ def _of_exit(pod: PodTrouble) -> Trouble:
             message=f"A GPU failed under an engine ({pod.gpu_fault}): look at nvidia-smi -q and for Xid "
             "errors in the kernel's log of its node",
         )
-    if _GPU_MEMORY.search(pod.message):
-        return Trouble(
-            reason=Reason.OUT_OF_MEMORY,
-            message="The engine ran out of GPU memory while starting, so the prediction was too high: "
-            "lower spec.engine.gpuMemoryUtilizationPercent, spec.model.maxContextTokens or "
-            "spec.engine.maxNumSeqs, or pin a larger spec.parallelism.tensor",
-        )
-    if _STORE.search(pod.message):
-        return Trouble(
-            reason=Reason.HUB_UNAUTHORIZED,
-            message="The object store gets no credentials: the keys of the Secret that "
-            "spec.model.source.uri.credentialsSecretRef names become environment variables, and must be "
-            "those that the store's client reads, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3",
-        )
-    if _FETCHED in pod.message and _ABSENT.search(pod.message):
-        return Trouble(
-            reason=Reason.WEIGHTS_MISSING,
-            message="The engine does not find its weights in the cache claim, where a Job had put them: "
-            "they are fetched again, and it starts by itself then; keep what empties the claim from it",
-        )
-    if _RATE.search(pod.message):
-        return Trouble(
-            reason=Reason.HUB_RATE_LIMITED,
-            message="The hub limits the rate of downloads, and the download is tried again by itself, ever "
-            "less often up to every five minutes: give a token with source.hub.tokenSecretRef, or download "
-            "once with spec.model.cache or a mirror",
-        )
-    if _HUB.search(pod.message):
-        return Trouble(
-            reason=Reason.HUB_UNAUTHORIZED,
-            message="The hub refuses the model: check spec.model.id, accept the model's licence, and "
-            "give a token with source.hub.tokenSecretRef",
-        )
-    if _NOT_FOUND.search(pod.message):
-        return Trouble(
-            reason=Reason.MODEL_NOT_FOUND,
-            message="The hub has no such revision of the model: correct spec.model.revision or spec.model.id",
-        )
-    if _NO_ANSWER.search(pod.message):
-        return Trouble(
-            reason=Reason.HUB_UNAVAILABLE,
-            message="The hub does not answer, or with an error of its own, and the download is tried again "
-            "by itself, ever less often up to every five minutes: if it lasts, look at the way out of the "
-            "cluster, or name a mirror in spec.model.source.hub.endpoint",
-        )
+    if (found := meaning(pod.message)) is not None:
+        return Trouble(reason=found.reason, message=found.message)
     if pod.reason not in EXITS:
         return Trouble(
             reason=Reason.POD_CONFIG,
