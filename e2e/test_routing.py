@@ -9,7 +9,7 @@ from harness.waiting import wait_until
 from live_world import live_world_of
 from operator_process import OperatorProcess
 from routed import ROUTED, Routed, served, state
-from sim.clients.load import Client, Work, lost
+from sim.clients.load import Client, Outcome, Work, lost
 from sim.router import why_not
 from sim.world import LiveCluster
 
@@ -84,3 +84,19 @@ def test_the_endpoint_moves_to_the_engines_and_back_without_a_loss(service: Rout
     served(client)
     assert lost(client.drain()) == {}
     assert {pod["metadata"]["name"] for pod in service.engines} == engines, "no engine moved"
+
+
+def test_beyond_what_may_wait_it_is_refused_and_the_rest_is_answered(service: Routed) -> None:
+    before = service.replicas()
+    service.change(engine={"maxNumSeqs": 2}, routing={"maxQueuedRequests": 1})
+    wait_until(lambda: service.replicas().keys().isdisjoint(before), "the new revision alone")
+    service.settled(2)
+    args = service.engines[0]["spec"]["containers"][0]["args"]
+    assert "--max-num-queued-reqs=3" in args
+    with service.client() as client:
+        service.known_to(client)
+        results = client.at_once(12, tokens=1000)
+        assert {each.outcome for each in results} == {Outcome.OK, Outcome.REJECTED}
+        # Two engines have three each; a router that does not see the other's requests may try a full one only.
+        assert 3 <= sum(each.outcome is Outcome.OK for each in results) <= 6
+        assert lost(client.at_once(2)) == {}, "then there is room again"
