@@ -93,7 +93,7 @@ def pair(live: LiveCluster, tmp_path: Path) -> Iterator[Pair]:
 def a_pair(live: LiveCluster, tmp_path: Path, *told: str, holds: bool = False) -> Iterator[Pair]:
     """Run a router and its neighbour; `told` are further arguments of that."""
     port, metrics, probes = free_ports("127.0.0.1", 3)
-    argv = [*router_args("kv_aware", holds=holds), f"--port={port}", f"--prometheus-port={metrics}"]
+    argv = [*router_args("kv_aware", refused=holds), f"--port={port}", f"--prometheus-port={metrics}"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     router = Process("router", [str(program()), *argv], tmp_path / "router.log", environment)
     sources = os.pathsep.join((str(SOURCES), str(SOURCES.parent / "operator" / "src")))

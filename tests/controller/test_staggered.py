@@ -1,10 +1,14 @@
 """Engines that each fetch from a hub start in turn; those that need not start at once."""
 
+import asyncio
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubelet import LOADING, Kubelet, ended
+from shardwright.cluster.errors import Forbidden
 from shardwright.controller.staggered import AT_ONCE, in_turn
 
 pytestmark = pytest.mark.looptime
@@ -61,20 +65,89 @@ async def test_none_is_added_while_the_hub_refuses_and_none_is_taken(fake):
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"source": {"type": "PVC", "pvc": {"claimName": "models"}}},
-        {"source": {"type": "URI", "uri": {"uri": "s3://bucket/model"}}},
-        {"cache": {"type": "PVC", "claimName": "models"}},
-    ],
-    ids=["claim", "object store", "fetched once"],
-)
-async def test_what_asks_no_hub_starts_at_once(fake, model):
+@pytest.mark.parametrize("how", ["lost", "leaving"])
+async def test_who_leaves_or_cannot_be_reached_holds_nobody_up(fake, how):
+    """What such a pod last said stands until somebody removes its node."""
+    fake.node("n2")
+    kubelet = await begun(fake, replicas=2)
+    kubelet.node = "n2"
+    await kubelet.run(10)
+    kubelet.broken[kubelet.revision()] = LIMITED
+    await kubelet.run(10)
+    if how == "lost":
+        fake.node("n2", ready="Unknown")
+    for pod in fake.pods.values() if how == "leaving" else ():
+        pod["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+        fake.parts.store.set_pod(copy.deepcopy(pod))
+    fake.put("chat", model=MODEL, **TWENTY)
+    await asyncio.sleep(30)
+    assert stated(fake) == AT_ONCE
+
+
+@pytest.mark.asyncio
+async def test_what_was_refused_is_offered_in_turn_as_well(fake):
+    kubelet = await begun(fake, replicas=2)
+    await kubelet.run(20)
+    kubelet.broken[kubelet.revision()] = LOADING
+    fake.fail["apply Deployment/chat"] = Forbidden("policy: no more", status=403)
+    fake.put("chat", model=MODEL, **TWENTY)
+    await kubelet.run(20)
+    assert stated(fake) == 2
+    fake.fail.clear()
+    for _ in range(120):
+        await kubelet.run(5)
+        assert stated(fake) <= 2 + AT_ONCE
+    assert stated(fake) == AT_ONCE
+
+
+CLAIM = {"cache": {"type": "PVC", "claimName": "models"}}
+
+
+def shared_claim(fake):
     fake.foreign(
         "PersistentVolumeClaim", "models", spec={"accessModes": ["ReadWriteMany"], "volumeName": "pv"}
     )
-    kubelet = await begun(fake, model=MODEL | model)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("why", ["waits", "held"])
+@pytest.mark.parametrize(
+    ("runs", "stated_now", "count"),
+    [({}, CLAIM, AT_ONCE), (CLAIM, {}, 20)],
+    ids=["each", "once"],
+)
+async def test_engines_in_force_count_whatever_the_spec_leads_to(fake, why, runs, stated_now, count):
+    shared_claim(fake)
+    kubelet = await begun(fake, model=MODEL | runs, replicas=1)
+    await kubelet.run(20)
+    kubelet.broken[kubelet.revision()] = LOADING
+    await kubelet.run(10)
+    more = (
+        {"planPolicy": "Manual"}
+        if why == "waits"
+        else {"engine": {"env": [{"name": "B", "secretRef": {"name": "none", "key": "k"}}]}}
+    )
+    fake.put("chat", **TWENTY | more, model=MODEL | stated_now)
+    await kubelet.run(60)
+    assert stated(fake) == count
+    assert ("start in turn" in fake.message("chat", "Available")) is (count < 20)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"model": {"source": {"type": "PVC", "pvc": {"claimName": "models"}}}},
+        {"model": {"source": {"type": "URI", "uri": {"uri": "s3://bucket/model"}}}},
+        {"model": CLAIM},
+        {"engine": {"env": [{"name": "VLLM_USE_MODELSCOPE", "value": "1"}]}},
+        {"engine": {"env": [{"name": "TRANSFORMERS_OFFLINE", "value": "1"}]}},
+    ],
+    ids=["claim", "object store", "fetched once", "another hub", "offline"],
+)
+async def test_what_asks_no_hub_starts_at_once(fake, spec):
+    shared_claim(fake)
+    kubelet = await begun(fake, **spec | {"model": MODEL | spec.get("model", {})})
     await kubelet.run(5)
     revision = kubelet.revision()
     kubelet.broken[revision] = LOADING

@@ -100,6 +100,10 @@ async def test_without_the_key_nothing_is_held_nor_counted():
             {"Authorization": "Bearer x"},
             {"Authorization": "k"},
             {"Authorization": "Bearer \u00e9"},
+            {"Authorization": "Basic k"},
+            {"Authorization": "Bearer"},
+            {"Authorization": "Bearer  k"},
+            {"Authorization": "Bearer k k"},
         ):
             status, text, _ = await found.ask(**said)
             assert (status, found.activator.arrived, found.activator.waiting) == (401, 0, 0)
@@ -108,9 +112,11 @@ async def test_without_the_key_nothing_is_held_nor_counted():
             assert answer.status == 401
         async with found.session.get(f"{found.url}/health") as answer:
             assert answer.status == 200, "the router asks without a key"
-        task = found.ask(Authorization="Bearer k")
-        await found.held(1)
-        task.cancel()
+        # An engine takes the scheme in any case of letters.
+        tasks = [found.ask(said, Authorization=said) for said in ("Bearer k", "bearer k", "BEARER k")]
+        await found.held(3)
+        for task in tasks:
+            task.cancel()
         assert "'k'" not in repr(found.activator)
 
 

@@ -68,6 +68,7 @@ def test_the_policy_is_the_best_that_the_engines_can_be_asked_for(routing, more,
         (QUEUE, (0, 33, 0), ["--max-num-queued-reqs=266"]),
         (QUEUE, (0, 31, 0), []),
         (QUEUE | {"engine": {"args": ["--max-num-queued-reqs=9"]}}, (0, 33, 0), []),
+        (QUEUE | {"engine": {"args": ["--max_num_queued_reqs", "9"]}}, (0, 33, 0), []),
         ({"routing": QUEUE["routing"] | {"maxQueuedRequests": 0}}, (0, 33, 0), ["--max-num-queued-reqs=256"]),
     ],
 )
@@ -98,9 +99,43 @@ def test_a_key_is_asked_for_by_engines_and_by_what_holds_requests():
         assert API_KEY not in str(router)
         return wanted in engine["env"], wanted in beside.get("env", [])
 
+    by_hand = {"engine": {"env": [{"name": API_KEY, "secretRef": {"name": "keys", "key": "chat"}}]}}
     assert variables(ROUTER) == (False, False)
-    assert variables(key) == (True, False)
-    assert variables(SLEEPY | key) == (True, True)
+    assert variables(key) == variables(ROUTER | by_hand) == (True, False)
+    assert variables(SLEEPY | key) == variables(SLEEPY | by_hand) == (True, True)
+
+
+@pytest.mark.parametrize("before", [None, {"name": "keys", "key": "old"}])
+@pytest.mark.parametrize("after", [None, {"name": "keys", "key": "new"}])
+def test_what_holds_requests_asks_for_the_key_of_the_engines_in_force_not_for_that_of_a_spec_that_waits(
+    before, after
+):
+    def of(key):
+        return SLEEPY | ({"routing": {"type": "Router", "apiKeySecretRef": key}} if key else {})
+
+    stored = next(o for (kind, _), o in objects(of(before)).items() if kind == "ControllerRevision")["data"]
+    found = objects(of(after), plan=None, stored=json.loads(json.dumps(stored)))
+    (engine,) = engine_template(found)["spec"]["containers"]
+    _, beside = found["Deployment", "chat-router"]["spec"]["template"]["spec"]["containers"]
+    assert beside.get("env", []) == [entry for entry in engine["env"] if entry["name"] == API_KEY]
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        ({}, False),
+        ({"routing": {"type": "Router", "maxQueuedRequests": 0}}, True),
+        ({"engine": {"args": ["--max-num-queued-reqs", "9"]}}, True),
+        ({"engine": {"args": ["--max_num_queued_reqs=9"]}}, True),
+        ({"engine": {"args": ["--max-num-queued-tokens=900"]}}, True),
+        ({"engine": {"args": ["--max-num-queued-tokens=900"], "version": "0.31.0"}}, True),
+    ],
+)
+def test_a_full_queue_closes_no_engine(spec, refused):
+    pod = objects(ROUTER | spec)["Deployment", "chat-router"]["spec"]["template"]["spec"]
+    args = pod["containers"][0]["args"]
+    assert ("--disable-circuit-breaker" in args) is refused
+    assert any(word.startswith("--cb-") for word in args) is not refused
 
 
 def test_two_keys_are_one_too_many():

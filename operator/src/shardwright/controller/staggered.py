@@ -7,11 +7,10 @@ fetches the weights once (`controller.fetching`), or they come from elsewhere, i
 from typing import Final
 
 from shardwright.api.reasons import Reason
-from shardwright.controller.rolling import ready_of
+from shardwright.controller.rolling import ready_of, starts_of
 from shardwright.controller.situation import Situation
 from shardwright.diagnose.trouble import trouble_of
-from shardwright.render.fetch import fetches
-from shardwright.render.storage import source_type
+from shardwright.render.fetch import fetches_alone, fetches_alone_on_record
 
 AT_ONCE: Final = 8
 """Starts beyond what answers. The hub lets an address without an account resolve 3,000 files in five minutes
@@ -25,11 +24,12 @@ def at_once(now: Situation, count: int) -> int:
     While the hub refuses one of them for asking too often none is added; who is there waits at the kubelet's
     growing distances.
     """
-    if source_type(now.service.spec) != "Hub" or fetches(now.service.spec, now.proposal.for_one_pod):
-        return count
     current = now.deployments.get(now.target)
     stated = current.replicas if current else 0
-    return min(count, stated) if _is_limited(now) else in_turn(count, stated=stated, ready=ready_of(now))
+    if count <= stated:  # as nearly always
+        return count
+    fewer = stated if _is_limited(now) else in_turn(count, stated=stated, ready=ready_of(now))
+    return fewer if fewer < count and _each_fetches(now) else count
 
 
 def in_turn(count: int, *, stated: int, ready: int, least: int = AT_ONCE) -> int:
@@ -37,6 +37,13 @@ def in_turn(count: int, *, stated: int, ready: int, least: int = AT_ONCE) -> int
     return min(count, max(stated, ready + max(least, ready)))
 
 
+def _each_fetches(now: Situation) -> bool:
+    """Whether the target's engines do: by its record, since what the spec leads to may wait."""
+    record = now.record_of(now.target) or now.proposal.record
+    return fetches_alone_on_record(record.stored()) if record is not None else fetches_alone(now.service.spec)
+
+
 def _is_limited(now: Situation) -> bool:
-    found = (now.troubles.get((pod.namespace, pod.name)) for pod in now.pods_of(now.target) if not pod.ready)
+    """Whether the hub refuses one that starts. Who leaves or cannot be reached may say so for ever."""
+    found = (start.trouble for start in starts_of(now))
     return any(t is not None and trouble_of(t).reason is Reason.HUB_RATE_LIMITED for t in found)

@@ -132,11 +132,12 @@ def plan_work(
             work.decision = hold(work.state, Step.FETCHING)
         else:
             work.decision = decide(work.state)
-    count = at_once(now, work.decision.new)
-    work.staggered = count < work.decision.new
     work.fetches = waits and may_begin(now) and work.decision.step is not Step.PAUSED
+    wanted = work.decision.new
     if current is not None and now.barred and not current.create_failure and not waits:
-        count = now.desired  # as it was refused, so that it is seen when it no longer is
+        wanted = now.desired  # as it was refused, so that it is seen when it no longer is
+    count = at_once(now, wanted)
+    work.staggered = count < wanted
     # Without a place it is offered without replicas, and nothing is given up for what may not be taken.
     offered = now.barred or now.deployments or work.fetches or (first and now.allocation.granted)
     if made or ((count or not now.desired or offered) and work.decision.step is not Step.PAUSED):

@@ -168,8 +168,9 @@ class Activator:
                 self.quiet.set()
 
     def _may(self, request: web.Request) -> bool:
-        said = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        return hmac.compare_digest(said, f"Bearer {self.key}".encode())
+        scheme, _, said = request.headers.get("Authorization", "").partition(" ")
+        same = hmac.compare_digest(said.encode("utf-8", "surrogateescape"), self.key.encode())
+        return same and scheme.lower() == "bearer"
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
         body_size = BODY_BYTES if request.content_length is None else request.content_length

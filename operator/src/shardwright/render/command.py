@@ -15,7 +15,7 @@ from shardwright.catalog.types import EngineClass
 from shardwright.planner.legality import quantizes_at_load
 from shardwright.planner.types import Plan
 from shardwright.render.routing import engine_flags
-from shardwright.render.storage import HUB_PATH, Storage, source_type
+from shardwright.render.storage import DOWNLOADS, HUB_PATH, Storage, source_type
 
 COMMAND: Final = ("vllm", "serve")
 
@@ -107,7 +107,7 @@ def _source_args(spec: LLMServiceSpec, plan: Plan, files: Storage) -> list[str]:
     if source == "Hub" and not files.fetched:
         if plan.model.revision:
             args.append(f"--revision={plan.model.revision}")
-        args.append(f"--download-dir={HUB_PATH}/hub")
+        args.append(f"{DOWNLOADS}{HUB_PATH}/hub")
     if source == "URI":
         args.append("--load-format=runai_streamer")
     if files.tokenizer:

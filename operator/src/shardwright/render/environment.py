@@ -84,19 +84,18 @@ def _ours(
         values["HF_ENDPOINT"] = hub.endpoint
     found: dict[str, JsonObject] = {name: {"name": name, "value": value} for name, value in values.items()}
     if source_type(spec) == "Hub" and hub is not None and hub.token_secret_ref is not None:
-        found["HF_TOKEN"] = {"name": "HF_TOKEN", "valueFrom": secret_value(hub.token_secret_ref)}
+        found["HF_TOKEN"] = {"name": "HF_TOKEN", "valueFrom": _secret(hub.token_secret_ref)}
     if spec.routing is not None and spec.routing.api_key_secret_ref is not None:
-        found[API_KEY] = {"name": API_KEY, "valueFrom": secret_value(spec.routing.api_key_secret_ref)}
+        found[API_KEY] = {"name": API_KEY, "valueFrom": _secret(spec.routing.api_key_secret_ref)}
     return found
 
 
 def _user(variable: EnvVar) -> JsonObject:
     if variable.secret_ref is not None:
-        return {"name": variable.name, "valueFrom": secret_value(variable.secret_ref)}
+        return {"name": variable.name, "valueFrom": _secret(variable.secret_ref)}
     # An empty value is what Kubernetes assumes anyway, and it drops one that is written.
     return {"name": variable.name} | ({"value": variable.value} if variable.value else {})
 
 
-def secret_value(ref: SecretKeyRef) -> JsonObject:
-    """Return where a variable has its value from."""
+def _secret(ref: SecretKeyRef) -> JsonObject:
     return {"secretKeyRef": {"name": ref.name, "key": ref.key}}

@@ -29,7 +29,13 @@ from shardwright.planner.types import Plan
 from shardwright.render.children import metadata
 from shardwright.render.request import FetchPlace, JsonObject
 from shardwright.render.startup import startup_budget
-from shardwright.render.storage import CHAT_TEMPLATE_PATH, fetched_path, source_type
+from shardwright.render.storage import (
+    CACHE_VOLUME,
+    CHAT_TEMPLATE_PATH,
+    DOWNLOADS,
+    fetched_path,
+    source_type,
+)
 
 ANNOTATION_FETCHED: Final = f"{GROUP}/weights-fetched"
 """On a ControllerRevision: its weights are in the claim. Whoever takes it off has them fetched again."""
@@ -87,10 +93,34 @@ class Fetch(NamedTuple):
 def fetches(spec: LLMServiceSpec, for_one_pod: frozenset[str] = frozenset()) -> bool:
     """Whether weights are fetched by a Job: from the hub, into a claim that it can share with engines."""
     cache_spec = spec.model.cache
-    if source_type(spec) != "Hub" or cache_spec is None or not cache_spec.claim_name:
+    if not _asks_hub(spec) or cache_spec is None or not cache_spec.claim_name:
         return False
+    return cache_spec.claim_name not in for_one_pod
+
+
+def fetches_alone(spec: LLMServiceSpec) -> bool:
+    """Whether each engine fetches from the hub what the others do: their cache is not one claim."""
+    return _asks_hub(spec) and not (spec.model.cache and spec.model.cache.claim_name)
+
+
+def fetches_alone_on_record(data: Mapping[str, Any]) -> bool:
+    """Return `fetches_alone` of a revision on record: what its engines do, whatever the spec says by now."""
+    pod = (data.get("template") or {}).get("spec") or {}
+    engine: Mapping[str, Any] = next(
+        (c for c in pod.get("containers") or () if c["name"] == ENGINE_CONTAINER), {}
+    )
+    names = {entry["name"] for entry in engine.get("env") or ()}
+    online = any(word.startswith(DOWNLOADS) for word in engine.get("args") or ())
+    return online and not names & _ELSEWHERE and CACHE_VOLUME not in _claims(pod)
+
+
+def _claims(pod: Mapping[str, Any]) -> set[str]:
+    return {volume["name"] for volume in pod.get("volumes") or () if "persistentVolumeClaim" in volume}
+
+
+def _asks_hub(spec: LLMServiceSpec) -> bool:
     variables = {variable.name for variable in (spec.engine and spec.engine.env) or ()}
-    return cache_spec.claim_name not in for_one_pod and not variables & _ELSEWHERE
+    return source_type(spec) == "Hub" and not variables & _ELSEWHERE
 
 
 def is_offline(spec: LLMServiceSpec) -> bool:

@@ -92,11 +92,11 @@ def _shared(request: RenderRequest) -> tuple[JsonObject, ...]:
 
 
 def _routers(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]:
-    """Return the routers, where there are to be any. Their policy follows what these engines tell."""
+    """Return the routers, where there are to be any. Policy and key follow what these engines are told."""
     if not wants_router(request.service.spec):
         return ()
     containers = data["template"]["spec"]["containers"]
-    engine = next((c.get("args") or [] for c in containers if c["name"] == ENGINE_CONTAINER), [])
+    engine: JsonObject = next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
     return router_objects(request.service, request.capabilities.router, engine, int(data["startupSeconds"]))
 
 

@@ -205,7 +205,10 @@ def _queue(spec: LLMServiceSpec) -> list[Problem]:
     if engine_class(written).version >= FLAGS_SINCE:
         return []
     least = ".".join(map(str, FLAGS_SINCE))
-    sentence = f"vLLM {written} has no bounded queue: write engine.version {least}, or leave it out"
+    sentence = (
+        f"vLLM {written} is not known to bound its queue: write engine.version {least} or a later one, or "
+        "leave this field out"
+    )
     return [_problem(Reason.INVALID_SPEC, "spec.routing.maxQueuedRequests", sentence)]
 
 

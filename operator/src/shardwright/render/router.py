@@ -23,9 +23,8 @@ from shardwright.api.names import (
     router_selector,
 )
 from shardwright.render.children import metadata
-from shardwright.render.environment import secret_value
 from shardwright.render.request import JsonObject, RouterParts
-from shardwright.render.routing import policy
+from shardwright.render.routing import policy, refuses
 from shardwright.render.scheduling import HOSTNAME, LOST
 from shardwright.render.template import PRESTOP_S
 
@@ -62,17 +61,17 @@ _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def router_objects(
-    service: LLMService, parts: RouterParts, engine: list[str], startup_s: int
+    service: LLMService, parts: RouterParts, engine: JsonObject, startup_s: int
 ) -> tuple[JsonObject, ...]:
     """Return the routers' objects.
 
-    `engine` is the command line of the engines behind them, `startup_s` what one of them may take to start.
+    `engine` is the container of the engines behind them, `startup_s` what one of them may take to start.
     """
     return (
         _account(service),
         _binding(service, parts),
         _budget(service),
-        _deployment(service, parts, policy(service.spec, engine), startup_s),
+        _deployment(service, parts, engine, startup_s),
     )
 
 
@@ -114,7 +113,7 @@ def _budget(service: LLMService) -> JsonObject:
     }
 
 
-def _deployment(service: LLMService, parts: RouterParts, chosen: str, startup_s: int) -> JsonObject:
+def _deployment(service: LLMService, parts: RouterParts, engine: JsonObject, startup_s: int) -> JsonObject:
     name = service.metadata.name
     return {
         "apiVersion": "apps/v1",
@@ -136,14 +135,16 @@ def _deployment(service: LLMService, parts: RouterParts, chosen: str, startup_s:
                         "prometheus.io/path": "/metrics",
                     },
                 },
-                "spec": _pod(service, parts, chosen, startup_s),
+                "spec": _pod(service, parts, engine, startup_s),
             },
         },
     }
 
 
-def _pod(service: LLMService, parts: RouterParts, chosen: str, startup_s: int) -> JsonObject:
+def _pod(service: LLMService, parts: RouterParts, engine: JsonObject, startup_s: int) -> JsonObject:
     spec, name = service.spec, service.metadata.name
+    words = engine.get("args") or []
+    refused = _holds(spec) or refuses(words)
     secrets = (spec.engine.image_pull_secrets if spec.engine else None) or []
     pod: JsonObject = {
         "serviceAccountName": router_name(name),
@@ -173,8 +174,8 @@ def _pod(service: LLMService, parts: RouterParts, chosen: str, startup_s: int) -
         },
         "tolerations": list(LOST),
         "containers": [
-            _router(router_args(chosen, holds=_holds(spec)), parts.image),
-            _endpoints(service, parts, startup_s),
+            _router(router_args(policy(spec, words), refused=refused), parts.image),
+            _endpoints(service, parts, engine, startup_s),
         ],
         "volumes": [_token_volume(), {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}],
     }
@@ -185,11 +186,12 @@ def _pod(service: LLMService, parts: RouterParts, chosen: str, startup_s: int) -
     return pod
 
 
-def router_args(chosen: str, *, holds: bool = False) -> list[str]:
+def router_args(chosen: str, *, refused: bool = False) -> list[str]:
     """Return the router's arguments. Each default that a promise rests on is stated.
 
-    `holds`: the activator may be its one worker. Ten refusals of that, two requests, would open its circuit,
-    and for a while the router would refuse by itself what could be held, without a Retry-After.
+    `refused`: workers that are well may answer 503. Ten of these, two requests, would open a circuit. Of the
+    activator: for a while the router would refuse by itself what could be held, without a Retry-After. Of
+    engines whose queues are full: eight requests too many were seen to close two of them for ten seconds.
     """
     return [
         "--host=0.0.0.0",
@@ -205,7 +207,7 @@ def router_args(chosen: str, *, holds: bool = False) -> list[str]:
         "--worker-startup-check-interval=1",
         f"--request-timeout-secs={REQUEST_S}",
         f"--retry-max-retries={ATTEMPTS}",
-        "--disable-circuit-breaker" if holds else f"--cb-timeout-duration-secs={CIRCUIT_S}",
+        "--disable-circuit-breaker" if refused else f"--cb-timeout-duration-secs={CIRCUIT_S}",
         "--log-level=warning",
     ]
 
@@ -234,7 +236,7 @@ def _router(args: list[str], image: str) -> JsonObject:
     }
 
 
-def _endpoints(service: LLMService, parts: RouterParts, startup_s: int) -> JsonObject:
+def _endpoints(service: LLMService, parts: RouterParts, engine: JsonObject, startup_s: int) -> JsonObject:
     name = service.metadata.name
     container: JsonObject = {
         "name": ENDPOINTS_CONTAINER,
@@ -261,10 +263,10 @@ def _endpoints(service: LLMService, parts: RouterParts, startup_s: int) -> JsonO
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
         ],
     }
-    key = service.spec.routing and service.spec.routing.api_key_secret_ref
+    key = [entry for entry in engine.get("env") or () if entry["name"] == API_KEY]
     if key and _holds(service.spec):
-        # What would have no answer of an engine must not wake one.
-        container["env"] = [{"name": API_KEY, "valueFrom": secret_value(key)}]
+        # What would have no answer of an engine must not wake one. The spec's key may be one that waits.
+        container["env"] = key
     return container
 
 

@@ -14,6 +14,7 @@ TELLS_TOKENS: Final = "--enable-scale-out"
 _SILENT: Final = "--no-enable-scale-out"
 BOUNDS_QUEUE: Final = "--max-num-queued-reqs"
 """Of the requests that run and wait in all ranks of one API server, as observed: more get 503."""
+_BOUNDS: Final = frozenset({BOUNDS_QUEUE, "--max-num-queued-tokens"})
 FLAGS_SINCE: Final = (0, 32, 0)
 """Both flags are in the lists of 0.32 and 0.33; earlier versions were not read."""
 _NAMES: Final = {"CacheAware": "cache_aware", "RoundRobin": "round_robin"}
@@ -55,10 +56,20 @@ def engine_flags(spec: LLMServiceSpec, plan: Plan, version: tuple[int, ...]) -> 
     """Return what an engine must be told of routing; nothing of what the user has spoken of."""
     if version < FLAGS_SINCE:
         return []
-    theirs = {word.split("=")[0] for word in (spec.engine.args if spec.engine else None) or []}
+    theirs = _names((spec.engine.args if spec.engine else None) or [])
     found = [TELLS_TOKENS] if by_tokens(spec) and not theirs & {TELLS_TOKENS, _SILENT} else []
     waiting = spec.routing.max_queued_requests if spec.routing else None
     if waiting is not None and BOUNDS_QUEUE not in theirs:
         running = plan.limits.max_num_seqs * plan.parallelism.data
         found.append(f"{BOUNDS_QUEUE}={running + waiting}")
     return found
+
+
+def refuses(engine: Sequence[str]) -> bool:
+    """Whether an engine with this command line refuses requests while nothing is wrong with it."""
+    return not _BOUNDS.isdisjoint(_names(engine))
+
+
+def _names(args: Sequence[str]) -> set[str]:
+    """Return the words without their values, with vLLM's other way to write a flag."""
+    return {word.split("=")[0].replace("_", "-") for word in args}

@@ -14,6 +14,9 @@ from shardwright.render.quantity import binary
 from shardwright.render.request import JsonObject
 
 CACHE_PATH: Final = "/cache"
+CACHE_VOLUME: Final = "cache"
+DOWNLOADS: Final = "--download-dir="
+"""Of an engine that fetches from a hub by itself, and of no other."""
 HUB_PATH: Final = f"{CACHE_PATH}/huggingface"
 FETCHED_PATH: Final = f"{HUB_PATH}/shardwright"
 """Where the Job that fetches weights leaves a link for each repository and revision. An engine gets this path
@@ -53,12 +56,12 @@ def storage(spec: LLMServiceSpec, plan: Plan, *, fetched: bool = False) -> Stora
     volumes: list[JsonObject] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": binary(plan.shm_bytes)}},
         {"name": "tmp", "emptyDir": {}},
-        {"name": "cache", **_cache(spec)},
+        {"name": CACHE_VOLUME, **_cache(spec)},
     ]
     mounts: list[JsonObject] = [
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 -- NCCL and vLLM's workers talk through it
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 -- the container's own, on a volume
-        {"name": "cache", "mountPath": CACHE_PATH},
+        {"name": CACHE_VOLUME, "mountPath": CACHE_PATH},
     ]
     model = plan.model.model_id
     source = spec.model.source
