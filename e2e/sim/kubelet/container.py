@@ -211,7 +211,7 @@ class Container:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
             if startup is not None:
                 if not await self._until_started(session, startup):
-                    await self._unhealthy()
+                    await self._is_alive(False)
                     return
                 self.state.started = True
                 self.state.ready = ready is None
@@ -249,7 +249,7 @@ class Container:
             self._changed()
 
     async def _is_alive(self, alive: bool) -> None:
-        # A pod that is being deleted is not killed by its liveness probe.
+        # A pod that is being deleted is not killed by its liveness or start-up probe.
         if not alive and not self._ending.is_set():
             await self._unhealthy()
 
