@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kubelet import LOADING, Kubelet, ended
+from controller.kubelet import LOADING, PULL, Kubelet, ended
 from shardwright.cluster.errors import Forbidden
 from shardwright.controller.staggered import AT_ONCE, in_turn
 
@@ -85,6 +85,27 @@ async def test_who_leaves_or_cannot_be_reached_holds_nobody_up(fake, how):
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("state", "count"),
+    [
+        (PULL, 20),
+        (ended("RuntimeError: CUDA driver is too old"), 20),
+        (ended("HfHubHTTPError: 503 Server Error: Service Unavailable for url (address)"), AT_ONCE),
+        (LIMITED, AT_ONCE),
+        (LOADING, AT_ONCE),
+    ],
+    ids=["image", "crash", "hub away", "hub refuses", "fetches"],
+)
+async def test_who_does_not_get_to_fetch_holds_nobody_up(fake, state, count):
+    """All that were begun first may be on one broken node."""
+    kubelet = await begun(fake)
+    await kubelet.run(1, every=1)
+    kubelet.broken[kubelet.revision()] = state
+    await kubelet.run(60)
+    assert stated(fake) == count
+
+
+@pytest.mark.asyncio
 async def test_what_was_refused_is_offered_in_turn_as_well(fake):
     kubelet = await begun(fake, replicas=2)
     await kubelet.run(20)
@@ -155,11 +176,12 @@ async def test_what_asks_no_hub_starts_at_once(fake, spec):
     assert stated(fake) == 20
 
 
-@given(counts, counts, counts)
-def test_it_takes_nothing_back_and_always_goes_on(count, there, ready):
+@given(counts, counts, counts, counts)
+def test_it_takes_nothing_back_and_always_goes_on(count, there, ready, idle):
     ready = min(ready, there)
-    found = in_turn(count, stated=there, ready=ready)
+    idle = min(idle, there - ready)
+    found = in_turn(count, stated=there, ready=ready, idle=idle)
     assert min(count, there) <= found <= count
-    if ready == there < count:
-        assert found > there, "all that were begun answer: it goes on"
-    assert found - ready <= max(AT_ONCE, ready, there - ready)
+    if ready + idle == there < count:
+        assert found > there, "none that was begun fetches: it goes on"
+    assert found - ready - idle <= max(AT_ONCE, ready, there - ready - idle)
