@@ -107,6 +107,11 @@ async def test_without_the_key_nothing_is_held_nor_counted():
         ):
             status, text, _ = await found.ask(**said)
             assert (status, found.activator.arrived, found.activator.waiting) == (401, 0, 0)
+        for path in ("/v1/responses", "/v2/rerank", "/inference/v1/generate", "/cohere/v2/chat"):
+            status, _, _ = await found.ask(path=path)
+            assert (status, found.activator.arrived) == (401, 0), (
+                "an engine would refuse it, and is not woken"
+            )
             assert "k;" not in text
         async with found.session.get(f"{found.url}/v1/models") as answer:
             assert answer.status == 401

@@ -35,7 +35,7 @@ ENDPOINTS_PORT = 8001
 ACTIVATOR_PORT = 8002
 """Probes of `shardwright endpoints`, beside the router."""
 API_KEY = "VLLM_API_KEY"
-"""The variable with the key that vLLM asks for under /v1. Who may read a pod can read its arguments."""
+"""The variable with the key that vLLM asks for. Who may read a pod can read its arguments."""
 FETCH_CONTAINER = "fetch"
 CLIENT_PORT = 80
 """The client's endpoint: the port that HTTP clients use when a URL has none."""

@@ -332,7 +332,7 @@ REASON_SENTENCES: Final[Mapping[Reason, str]] = MappingProxyType(
             "ended; wait, the message says since when and for how long at most."
         ),
         Reason.NOT_ENOUGH_REPLICAS: (
-            "Fewer replicas answer than are wanted; see Placed and Degraded for the cause."
+            "Fewer replicas answer than are wanted; see the message, Placed and Degraded for the cause."
         ),
         Reason.ROUTER_UNAVAILABLE: (
             "Engines answer and no router does; look at the router pods that the message selects, or write "

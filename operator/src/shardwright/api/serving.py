@@ -175,8 +175,8 @@ class RoutingSpec(ApiModel):
     policy: Literal["Auto", "CacheAware", "LeastLoad", "RoundRobin", "PowerOfTwo"] | None = None
     """How the router picks an engine; Auto when absent."""
     api_key_secret_ref: SecretKeyRef | None = None
-    """Key that clients must send as a bearer token: the engines ask for it under /v1, and so does what holds
-    requests while no engine runs."""
+    """Key that clients must send as a bearer token: engines ask for it under /v1 (not at all paths:
+    docs/routing.md), and so does what holds requests while no engine runs."""
     gateway_ref: GatewayRef | None = None
     """The Gateway, with type Gateway."""
     max_queued_requests: Annotated[int, Field(ge=0, le=1_000_000)] | None = None

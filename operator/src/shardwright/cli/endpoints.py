@@ -14,7 +14,7 @@ _DESCRIPTION = (
     "Follows the EndpointSlices of the Service --service and keeps the worker list of the router at --router "
     "as they have it. /readyz says whether the router may get requests: it answers, and has been given its "
     "engines. With --activator-port it holds requests while no engine serves, and /held says how many; those "
-    "under /v1 must bring the key in the environment's VLLM_API_KEY, where there is one. It "
+    "at paths which vLLM guards must bring the key in the environment's VLLM_API_KEY, where there is one. It "
     "logs in as `shardwright run` does; an API server that cannot be reached changes nothing. "
     "The operator puts it beside each router. Exit code: 0 stopped by a signal, 1 failed, and its log says "
     "why, 2 bad input."

@@ -44,6 +44,8 @@ PASSED: Final = "x-shardwright-passed"
 """Marks what was held and given back to the router: should that send it here again, it does not go round."""
 _PROBES: Final = ("/render", "/tokenize", "/detokenize")
 """What the router asks of a worker before each request, and does without. Clients seldom ask it."""
+_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
+"""Where vLLM asks for its key, as observed of 0.32. The router hands on any path."""
 _FULL: Final = "No engine serves now, and as many requests as may are waiting for one"
 _LARGE: Final = "No engine serves now, and the request is too large to be held until one does"
 _OURS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -75,7 +77,7 @@ class Activator:
     model: str
     limits: Limits
     key: str = field(default="", repr=False)
-    """What an engine would ask for under /v1, as vLLM does; with none, nothing."""
+    """What an engine would ask for; with none, nothing."""
     arrived: int = 0
     """Requests that came for an engine and found this instead, since the start of the process."""
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
@@ -151,7 +153,7 @@ class Activator:
         """Answer one request of the router."""
         if request.path == "/health":
             return web.Response(text="ok")
-        if self.key and request.path.startswith("/v1") and not self._may(request):
+        if self.key and request.path.startswith(_GUARDED) and not self._may(request):
             return _error(401, "invalid_request_error", "The API key is missing or wrong")
         if request.method == "GET" and request.path == "/v1/models":
             known = {"id": self.model, "object": "model", "created": self.began_s, "owned_by": "shardwright"}
