@@ -121,6 +121,28 @@ async def test_what_was_refused_is_offered_in_turn_as_well(fake):
     assert stated(fake) == AT_ONCE
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("strategy", ["Auto", "Surge", "BlueGreen"])
+async def test_a_rollout_goes_in_turn_says_so_and_ends(fake, strategy):
+    fake.node("n1", gpus=64)
+    spec = TWENTY | {"replicas": 10, "rollout": {"strategy": strategy}, "model": MODEL}
+    fake.put("chat", **spec)
+    kubelet = Kubelet(fake)
+    await kubelet.run(60)
+    old = kubelet.revision()
+    fake.put("chat", **spec, engine={"env": [{"name": "A", "value": "b"}]})
+    await kubelet.run(1, every=1)
+    new = kubelet.revision("b")
+    kubelet.broken[new] = LOADING
+    await kubelet.run(60)
+    assert fake.deployments() == {f"chat-{old}": 10, f"chat-{new}": AT_ONCE}
+    assert "start in turn" in fake.message("chat", "Ready")
+    del kubelet.broken[new]
+    await kubelet.run(120)
+    assert fake.deployments() == {f"chat-{new}": 10}
+    assert fake.condition("chat", "Ready") == ("True", "Serving")
+
+
 CLAIM = {"cache": {"type": "PVC", "claimName": "models"}}
 
 

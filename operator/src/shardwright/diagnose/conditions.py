@@ -318,7 +318,7 @@ def _ready(
     if placed.holds if facts.asleep else available.reason is Reason.SCALED_TO_ZERO:
         return available
     if available.holds and (rollout := _fetching(facts) or under_way(facts.rollout)) is not None:
-        return Verdict(status="False", reason=rollout[0], message=rollout[1])
+        return Verdict(status="False", reason=rollout[0], message=f"{rollout[1]}{_in_turn(facts)}")
     for earlier in (placed, available):
         if not earlier.holds:
             return Verdict(status="False", reason=earlier.reason, message=earlier.message)
