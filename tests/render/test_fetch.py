@@ -12,7 +12,14 @@ from render.validity import validate
 from shardwright.diagnose import last_words
 from shardwright.planner.types import Parallelism
 from shardwright.render.digest import revision_hash
-from shardwright.render.fetch import ANNOTATION_FETCHED, fetch_data, fetches, read_fetch
+from shardwright.render.fetch import (
+    ANNOTATION_FETCHED,
+    fetch_data,
+    fetches,
+    fetches_alone,
+    fetches_alone_on_record,
+    read_fetch,
+)
 from shardwright.render.manifests import render
 from shardwright.render.request import FetchPlace, RenderRequest
 from shardwright.render.startup import IMAGE_PULL_S, MINIMUM_S, startup_budget
@@ -299,3 +306,40 @@ def test_the_plans_revision_counts_and_not_the_specs():
     chosen = replace(plan(), model=replace(plan().model, model_id="acme/fp8", revision="abc"))
     [container] = pod(job(cached({"revision": "v2"}), chosen))["containers"]
     assert container["args"] == ["acme/fp8@abc=/cache/huggingface/shardwright/acme--fp8--abc"]
+
+
+SOURCES = [
+    {},
+    {"source": {"type": "Hub", "hub": TOKEN}},
+    {"source": {"type": "PVC", "pvc": {"claimName": "w"}}},
+    {"source": {"type": "URI", "uri": {"uri": "s3://b/m"}}},
+]
+CACHES = [
+    {},
+    {"cache": {"type": "Ephemeral"}},
+    {"cache": {"type": "HostPath", "path": "/m"}},
+    {"cache": CACHE},
+]
+ENGINES = [
+    {},
+    {"env": [{"name": "VLLM_USE_MODELSCOPE", "value": "1"}]},
+    {"env": [{"name": "TRANSFORMERS_OFFLINE", "value": "1"}]},
+    {"args": ["--lora-modules", "sql=org/lora"]},
+]
+
+
+@pytest.mark.parametrize("one_pod", [frozenset(), frozenset({"models"})])
+@pytest.mark.parametrize("engine_spec", ENGINES)
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_who_fetches_alone_is_the_same_before_and_after_it_is_on_record(source, cache, engine_spec, one_pod):
+    """A crash between the record and the workload leads to the same count."""
+    spec = {"model": {"id": MODEL["id"]} | source | cache, "engine": engine_spec}
+    data = of_kind(rendered(spec, plan(), for_one_pod=one_pod), "ControllerRevision")["data"]
+    alone = fetches_alone(service(spec).spec)
+    assert fetches_alone_on_record(json.loads(json.dumps(data))) is alone
+    hub, claim = (
+        source.get("source", {}).get("type", "Hub") == "Hub",
+        "cache" in cache and cache["cache"] is CACHE,
+    )
+    assert alone is (hub and not claim and "env" not in engine_spec)
