@@ -39,8 +39,10 @@ def panel(key: str, title: str, rows: list[dict[str, Any]], left: int) -> list[s
         f'<rect x="{left}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#999"/>',
         f'<text x="{left}" y="{TOP - 10}" font-weight="bold">{escape(title)}</text>',
     ]
-    for load in loads:
-        out.append(f'<text x="{x(load):.0f}" y="{TOP + HEIGHT + 16}" text-anchor="middle">{load:.0%}</text>')
+    out += [
+        f'<text x="{x(load):.0f}" y="{TOP + HEIGHT + 16}" text-anchor="middle">{load:.0%}</text>'
+        for load in loads
+    ]
     for seconds in (0.5, 1, 2, 5, 10, 20, 50):
         at = y(seconds)
         out.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{at:.0f}" y2="{at:.0f}" stroke="#eee"/>')
