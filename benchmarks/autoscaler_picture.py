@@ -3,8 +3,11 @@
 import json
 import sys
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
+
+from svg import document
 
 RESULTS: Final = Path(__file__).parent / "results/autoscaler.json"
 TRACES: Final = ("conv", "code", "mixed")
@@ -44,13 +47,8 @@ def panel(trace: str, rows: list[dict[str, Any]], left: int) -> list[str]:
 def picture(rows: list[dict[str, Any]]) -> str:
     """Return the whole picture."""
     width = len(TRACES) * (WIDTH + GAP) + GAP
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT + 60}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{HEIGHT + 60}" fill="white"/>',
-    ]
-    for number, trace in enumerate(TRACES):
-        parts.extend(panel(trace, rows, GAP + number * (WIDTH + GAP)))
-    return "\n".join((*parts, "</svg>", ""))
+    panels = (panel(trace, rows, GAP + number * (WIDTH + GAP)) for number, trace in enumerate(TRACES))
+    return document(width, HEIGHT + 60, chain.from_iterable(panels))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
 import json
 import sys
 from html import escape
+from itertools import chain
 from math import log10
 from pathlib import Path
 from typing import Any, Final
+
+from svg import document
 
 RESULTS: Final = Path(__file__).parent / "results/router.json"
 PANELS: Final = (
@@ -64,13 +67,8 @@ def picture(rows: list[dict[str, Any]]) -> str:
     """Return the whole picture, of the rows of the real router."""
     real = [row for row in rows if row["kind"] == "router"]
     width, height = LEFT + len(PANELS) * (WIDTH + GAP), TOP + HEIGHT + 40
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-    ]
-    for number, (key, title) in enumerate(PANELS):
-        parts.extend(panel(key, title, real, LEFT + number * (WIDTH + GAP)))
-    return "\n".join((*parts, "</svg>", ""))
+    panels = (panel(*each, real, LEFT + number * (WIDTH + GAP)) for number, each in enumerate(PANELS))
+    return document(width, height, chain.from_iterable(panels))
 
 
 if __name__ == "__main__":

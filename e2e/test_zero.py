@@ -69,6 +69,13 @@ def size(world: LiveWorld) -> int:
     )
 
 
+def told_to_strangers(world: LiveWorld) -> set[int]:
+    """Give the statuses that requests without a key get."""
+    with world.client("chat") as stranger:
+        wait_until(lambda: len(stranger.targets) == 2, "the routers' addresses")
+        return {result.status for result in stranger.at_once(3)}
+
+
 def events(world: LiveWorld) -> set[str]:
     found = world.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events")["items"]
     return {event["reason"] for event in found}
@@ -92,9 +99,7 @@ def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client)
     assert engines(world) == []
 
     # Who has no key wakes nobody, and learns why.
-    with world.client("chat") as stranger:
-        wait_until(lambda: len(stranger.targets) == 2, "the routers' addresses")
-        assert {result.status for result in stranger.at_once(3)} == {401}
+    assert told_to_strangers(world) == {401}
     assert world.at_rest() == before
 
     # The first requests after that share one cold start.
@@ -107,9 +112,7 @@ def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client)
     assert "Woken" in events(world)
     told = world.get("chat")["status"]["scaling"]["decisions"]
     assert [each["rule"] for each in told[:2]] == ["Woken", "Idle"]
-    with world.client("chat") as stranger:
-        wait_until(lambda: len(stranger.targets) == 2, "the routers' addresses")
-        assert {result.status for result in stranger.at_once(3)} == {401}, "the engine asks for it too"
+    assert told_to_strangers(world) == {401}, "the engine asks for it too"
     assert lost(client.at_once(3)) == {}
 
     # It goes again, and who comes at the very moment is answered by the engine that leaves, or by the next one.

@@ -24,7 +24,7 @@ class Fake:
     """A fake API server: keeps what is applied, knows no scheduler, and fails when told to."""
 
     def __init__(self) -> None:
-        self.server = Objects(_now, self._tell)
+        self.server = Objects(loop_now, self._tell)
         self.objects = self.server.live
         self.log: list[str] = []
         self.statuses: dict[str, dict] = {}
@@ -166,7 +166,7 @@ class Fake:
         def act() -> None:
             pod = self.pods.get((namespace, name))
             if pod is not None and "deletionTimestamp" not in pod["metadata"]:
-                pod["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": grace_s}
+                pod["metadata"] |= {"deletionTimestamp": loop_now(), "deletionGracePeriodSeconds": grace_s}
                 self.parts.store.set_pod(copy.deepcopy(pod))
 
         await self._write(f"end {name}", act)
@@ -365,6 +365,6 @@ def _labelled(obj: dict) -> bool:
     return obj["metadata"].get("labels", {}).get(LABEL_MANAGED_BY) == MANAGED_BY
 
 
-def _now() -> str:
+def loop_now() -> str:
     """Whole seconds of the loop's clock, as Kubernetes writes times."""
     return datetime.fromtimestamp(asyncio.get_running_loop().time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

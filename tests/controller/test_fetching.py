@@ -2,10 +2,10 @@
 
 import asyncio
 import copy
-from datetime import UTC, datetime
 
 import pytest
 
+from controller.fake_api import loop_now
 from controller.kubelet import Kubelet, ended
 from shardwright.cluster.errors import Forbidden, Invalid
 from shardwright.render.fetch import ANNOTATION_FETCHED
@@ -293,11 +293,9 @@ async def test_a_spec_that_mends_what_a_job_fails_on_is_taken_up_at_once(fake, h
 
 def unplaced(fake, job, **condition):
     """Give a Job a pod that has no node, so far or as the scheduler says."""
-    now_s = asyncio.get_running_loop().time()
-    created = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     fake.run_job(job, {}, node="")
     pod = copy.deepcopy(fake.told_pods[-1])
-    pod["metadata"]["creationTimestamp"] = created
+    pod["metadata"]["creationTimestamp"] = loop_now()
     said = [{"type": "PodScheduled", "status": "False"} | condition] if condition else []
     pod["status"] = {"phase": "Pending", "conditions": said}
     fake.parts.store.set_pod(pod)
@@ -306,9 +304,7 @@ def unplaced(fake, job, **condition):
 async def test_a_pod_that_no_scheduler_has_seen_yet_is_no_trouble(fake):
     """It takes a moment; one that is not seen within a minute is told."""
     kubelet = await begun(fake)
-    fake.parts.reconciler.reporter.timestamp = lambda: datetime.fromtimestamp(
-        asyncio.get_running_loop().time(), UTC
-    ).strftime("%Y-%m-%dT%H:%M:%SZ")
+    fake.parts.reconciler.reporter.timestamp = loop_now
     [job] = fake.jobs()
     unplaced(fake, job)
     await kubelet.run(30)

@@ -45,6 +45,8 @@ def engine_template(found):
         ({}, PREFIX, TELLING, "cache_aware"),
         ({"policy": "LeastLoad"}, PREFIX, TELLING, "kv_aware"),
         ({"policy": "LeastLoad"}, {}, [*TELLING, "--no-enable-scale-out"], "cache_aware"),
+        ({"policy": "LeastLoad"}, {}, ["m", "--enable_scale_out"], "kv_aware"),
+        ({"policy": "LeastLoad"}, {}, [*TELLING, "--no_enable_scale_out"], "cache_aware"),
         ({"policy": "CacheAware"}, {}, TELLING, "cache_aware"),
         ({"policy": "RoundRobin"}, {}, TELLING, "round_robin"),
         ({"policy": "PowerOfTwo"}, {}, TELLING, "cache_aware"),

@@ -97,8 +97,8 @@ class Reporter:
     def _turns_s(self, now: Situation, work: Work) -> float:
         """In how many seconds a trouble begins or ends to be told, without any event."""
         found = [self.store.troubles.get((pod.namespace, pod.name)) for pod in now.pods.values()]
-        if work.fetching is not None and work.fetches:
-            found.append(fetch_pod_trouble(now, work.fetching.fetch.job))
+        if work.awaited is not None:
+            found.append(fetch_pod_trouble(now, work.awaited.fetch.job))
         turns = [at for trouble in found if trouble is not None for at in (trouble.from_s, trouble.until_s)]
         if not any(0 < at < inf for at in turns):
             return inf
@@ -369,7 +369,7 @@ class Reporter:
 
     def _fetch(self, now: Situation, work: Work) -> FetchFacts | None:
         """Return what is told of a Job that fetches weights; of its trouble only what it is time to tell."""
-        facts = fetch_facts(now, work.fetching if work.fetches else None)
+        facts = fetch_facts(now, work.awaited)
         if facts is None or facts.trouble is None or self._is_told(facts.trouble):
             return facts
         return replace(facts, trouble=None)

@@ -89,6 +89,11 @@ class Work:
         wanted = self.target or self.earlier or self.record or self.lifted
         return bool(wanted)
 
+    @property
+    def awaited(self) -> Fetching | None:
+        """The Job that the target's engines wait for; None while there is none to have."""
+        return self.fetching if self.fetches else None
+
     def replicas(self) -> dict[str, int]:
         """Replicas of each workload, by revision."""
         kept = [*([self.target] if self.target else []), *self.earlier]
@@ -219,7 +224,7 @@ def desired_children(
     digest = planning.template_digest(now.entry, now.service)
     if work.target is not None:
         wanted, serves = _request(now, work.target, capabilities, digest), work.decision.serves
-        job = work.fetching if work.fetches else None
+        job = work.awaited
         place = job.place if job is not None and job.step is FetchStep.WANTED else None
         objects += render(replace(wanted, serves=serves, routed=work.routed, fetch=place))
     for intent in work.earlier:
@@ -267,7 +272,7 @@ def signature(now: Situation, work: Work, capabilities: Capabilities) -> tuple[o
         tuple(work.lifted),
         work.decision.serves,
         work.routed,
-        work.fetching if work.fetches else None,
+        work.awaited,
     )
     return now.entry.uid, now.entry.generation, *wanted, capabilities
 

@@ -1,6 +1,13 @@
-"""What all children of a service have: name, labels and owner. Decides nothing else of them."""
+"""What children of a service share: name, labels and owner of each, and where the engine is in a pod.
+
+Decides nothing else of them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
 
 from shardwright.api.llmservice import API_VERSION, KIND, LLMService
+from shardwright.api.names import ENGINE_CONTAINER
 from shardwright.render.request import JsonObject
 
 
@@ -20,3 +27,8 @@ def metadata(service: LLMService, name: str, labels: dict[str, str]) -> JsonObje
         # Offline rendering knows no uid, and a reference without one is refused.
         **({"ownerReferences": [owner]} if service.metadata.uid else {}),
     }
+
+
+def engine_of(pod: Mapping[str, Any]) -> JsonObject:
+    """Return the engine's container of a pod's spec; empty where there is none."""
+    return next((c for c in pod.get("containers") or () if c["name"] == ENGINE_CONTAINER), {})

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 from shardwright.api.llmservice import GROUP, LLMService, LLMServiceSpec
 from shardwright.api.names import (
-    ENGINE_CONTAINER,
     FETCH_CONTAINER,
     LABEL_REVISION,
     LABEL_ROLE,
@@ -26,13 +25,14 @@ from shardwright.api.names import (
 )
 from shardwright.planner.engine_args import parse
 from shardwright.planner.types import Plan
-from shardwright.render.children import metadata
+from shardwright.render.children import engine_of, metadata
 from shardwright.render.request import FetchPlace, JsonObject
 from shardwright.render.startup import startup_budget
 from shardwright.render.storage import (
     CACHE_VOLUME,
     CHAT_TEMPLATE_PATH,
     DOWNLOADS,
+    claims_of,
     fetched_path,
     source_type,
 )
@@ -106,16 +106,11 @@ def fetches_alone(spec: LLMServiceSpec) -> bool:
 def fetches_alone_on_record(data: Mapping[str, Any]) -> bool:
     """Return `fetches_alone` of a revision on record: what its engines do, whatever the spec says by now."""
     pod = (data.get("template") or {}).get("spec") or {}
-    engine: Mapping[str, Any] = next(
-        (c for c in pod.get("containers") or () if c["name"] == ENGINE_CONTAINER), {}
-    )
+    engine = engine_of(pod)
     names = {entry["name"] for entry in engine.get("env") or ()}
     online = any(word.startswith(DOWNLOADS) for word in engine.get("args") or ())
-    return online and not names & _ELSEWHERE and CACHE_VOLUME not in _claims(pod)
-
-
-def _claims(pod: Mapping[str, Any]) -> set[str]:
-    return {volume["name"] for volume in pod.get("volumes") or () if "persistentVolumeClaim" in volume}
+    claims = {pod["volumes"][index]["name"] for index, _ in claims_of(pod)}
+    return online and not names & _ELSEWHERE and CACHE_VOLUME not in claims
 
 
 def _asks_hub(spec: LLMServiceSpec) -> bool:
@@ -190,7 +185,7 @@ def _head(engine: Mapping[str, Any], labels: dict[str, str]) -> JsonObject:
 
 
 def _pod(engine: Mapping[str, Any], repositories: list[str], place: FetchPlace) -> JsonObject:
-    container = next(c for c in engine["containers"] if c["name"] == ENGINE_CONTAINER)
+    container = engine_of(engine)
     mounts = [mount for mount in container["volumeMounts"] if mount["mountPath"] not in _ENGINE_PATHS]
     used = {mount["name"] for mount in mounts}
     kept = {key: value for key, value in engine.items() if key not in _NOT_THE_JOBS}

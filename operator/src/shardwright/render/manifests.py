@@ -13,7 +13,6 @@ from typing import Final
 from shardwright.api.llmservice import LLMService
 from shardwright.api.names import (
     CLIENT_PORT,
-    ENGINE_CONTAINER,
     ENGINE_PORT,
     ENGINE_PORT_NAME,
     LABEL_REVISION,
@@ -28,7 +27,7 @@ from shardwright.api.names import (
     service_labels,
     workload_name,
 )
-from shardwright.render.children import metadata
+from shardwright.render.children import engine_of, metadata
 from shardwright.render.digest import template_digest
 from shardwright.render.failed_start import annotation
 from shardwright.render.fetch import ANNOTATION_FETCHED, fetch_data, fetch_job, fetches, is_offline
@@ -95,8 +94,7 @@ def _routers(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]
     """Return the routers, where there are to be any. Policy and key follow what these engines are told."""
     if not wants_router(request.service.spec):
         return ()
-    containers = data["template"]["spec"]["containers"]
-    engine: JsonObject = next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
+    engine = engine_of(data["template"]["spec"])
     return router_objects(request.service, request.capabilities.router, engine, int(data["startupSeconds"]))
 
 

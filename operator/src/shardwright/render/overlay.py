@@ -178,7 +178,7 @@ def _engine(spec: LLMServiceSpec) -> list[Problem]:
     engine = spec.engine
     if engine is None:
         return []
-    version = engine_class(engine.version or DEFAULT_ENGINE_VERSION).version
+    version = engine_class(_version(spec)).version
     found = list(engine_args.check(engine.args or [], engine_version=version, path="spec.engine.args"))
     for index, variable in enumerate(engine.env or []):
         path = f"spec.engine.env[{index}]"
@@ -198,11 +198,13 @@ def _engine(spec: LLMServiceSpec) -> list[Problem]:
     return found
 
 
+def _version(spec: LLMServiceSpec) -> str:
+    return (spec.engine and spec.engine.version) or DEFAULT_ENGINE_VERSION
+
+
 def _queue(spec: LLMServiceSpec) -> list[Problem]:
-    written = (spec.engine.version if spec.engine else None) or DEFAULT_ENGINE_VERSION
-    if spec.routing is None or spec.routing.max_queued_requests is None:
-        return []
-    if engine_class(written).version >= FLAGS_SINCE:
+    bounded, written = spec.routing and spec.routing.max_queued_requests, _version(spec)
+    if bounded is None or engine_class(written).version >= FLAGS_SINCE:
         return []
     least = ".".join(map(str, FLAGS_SINCE))
     sentence = (

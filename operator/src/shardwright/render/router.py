@@ -6,7 +6,7 @@ EndpointSlices, by `shardwright endpoints` in the same pod. Never decides whethe
 
 from typing import Final
 
-from shardwright.api.defaults import resolve
+from shardwright.api.defaults import idle_seconds, resolve
 from shardwright.api.llmservice import LLMService, LLMServiceSpec
 from shardwright.api.names import (
     ACTIVATOR_PORT,
@@ -225,8 +225,8 @@ def _router(args: list[str], image: str) -> JsonObject:
         ],
         # No CPU limit: a throttled router delays every token.
         "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
-        # Before it has been given its engines a router answers 503: its neighbour says when that is over.
         "startupProbe": _probe("/liveness", ENGINE_PORT_NAME, **STARTUP_PROBE),
+        # Before it has been given its engines a router answers 503: its neighbour says when that is over.
         "readinessProbe": _probe("/readyz", ENDPOINTS_PORT, periodSeconds=2, failureThreshold=2),
         "livenessProbe": _probe("/liveness", ENGINE_PORT_NAME, periodSeconds=10, failureThreshold=3),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRESTOP_S}}},
@@ -272,7 +272,7 @@ def _endpoints(service: LLMService, parts: RouterParts, engine: JsonObject, star
 
 def _holds(spec: LLMServiceSpec) -> bool:
     """Whether requests are held while there is no engine."""
-    return resolve(spec).scale.idle_seconds is not None
+    return idle_seconds(spec) is not None
 
 
 def _activator(service: LLMService, startup_s: int) -> list[str]:

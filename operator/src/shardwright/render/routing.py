@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.planner.engine_args import parse
 from shardwright.planner.types import Plan
 
 TELLS_TOKENS: Final = "--enable-scale-out"
@@ -47,7 +48,7 @@ def policy(spec: LLMServiceSpec, engine: Sequence[str]) -> str:
     wanted = (spec.routing and spec.routing.policy) or "Auto"
     if wanted in _NAMES:
         return _NAMES[wanted]
-    said = [word for word in engine if word in {TELLS_TOKENS, _SILENT}]
+    said = [word for word in _flags(engine) if word in {TELLS_TOKENS, _SILENT}]
     counted = by_tokens(spec) and said and said[-1] == TELLS_TOKENS
     return "kv_aware" if counted else _NAMES["CacheAware"]
 
@@ -56,8 +57,9 @@ def engine_flags(spec: LLMServiceSpec, plan: Plan, version: tuple[int, ...]) -> 
     """Return what an engine must be told of routing; nothing of what the user has spoken of."""
     if version < FLAGS_SINCE:
         return []
-    theirs = _names((spec.engine.args if spec.engine else None) or [])
-    found = [TELLS_TOKENS] if by_tokens(spec) and not theirs & {TELLS_TOKENS, _SILENT} else []
+    theirs = _flags((spec.engine.args if spec.engine else None) or [])
+    spoken = TELLS_TOKENS in theirs or _SILENT in theirs
+    found = [TELLS_TOKENS] if by_tokens(spec) and not spoken else []
     waiting = spec.routing.max_queued_requests if spec.routing else None
     if waiting is not None and BOUNDS_QUEUE not in theirs:
         running = plan.limits.max_num_seqs * plan.parallelism.data
@@ -67,9 +69,9 @@ def engine_flags(spec: LLMServiceSpec, plan: Plan, version: tuple[int, ...]) -> 
 
 def refuses(engine: Sequence[str]) -> bool:
     """Whether an engine with this command line refuses requests while nothing is wrong with it."""
-    return not _BOUNDS.isdisjoint(_names(engine))
+    return not _BOUNDS.isdisjoint(_flags(engine))
 
 
-def _names(args: Sequence[str]) -> set[str]:
-    """Return the words without their values, with vLLM's other way to write a flag."""
-    return {word.split("=")[0].replace("_", "-") for word in args}
+def _flags(args: Sequence[str]) -> list[str]:
+    """Return the flags of a command line in their order, however they are spelt."""
+    return [argument.written for argument in parse(args).arguments]
