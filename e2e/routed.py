@@ -121,7 +121,6 @@ class Sizes:
             time.sleep(0.2)
             stated = sum(self.service.replicas().values())
             self.seen.append((time.monotonic(), stated, len(self.service.engines)))
-        self.service.world.cluster.api.close()  # this thread's connection
 
     @property
     def steps(self) -> list[int]:

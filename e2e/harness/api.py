@@ -1,23 +1,25 @@
-"""A minimal client of the API server for tests: one verified TLS connection per thread, JSON in and out.
+"""A minimal client of the API server for tests: verified TLS connections that are kept, JSON in and out.
 
-It decides nothing and retries nothing: a test must see the answer the server gave. It exists because `kubectl`
-costs 100 ms of CPU per call, which a poll or a benchmark cannot afford.
+It decides nothing and retries nothing: a test must see the answer the server gave. What the server closed while nobody
+used it (after 90 s, or at its end) is no answer: such a connection is replaced before anything is sent on it. It exists
+because `kubectl` costs 100 ms of CPU per call, which a poll or a benchmark cannot afford.
 """
 
 import base64
-import http.client
 import json
 import ssl
 import tempfile
-import threading
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+import urllib3
 import yaml
 
 Json = Any
 _TIMEOUT_S = 120.0  # deleting a large collection on a busy machine takes this long
+_KEPT = 8
+"""How many connections wait for their next request; more threads than this at once pay for a new one each time."""
 
 
 class ApiError(RuntimeError):
@@ -35,9 +37,8 @@ class Api:
     def __init__(self, kubeconfig: Path) -> None:
         document = yaml.safe_load(kubeconfig.read_text())
         cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-        self._host = urlsplit(cluster["server"]).netloc
         ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self._tls = ssl.create_default_context(cadata=ca)
+        tls = ssl.create_default_context(cadata=ca)
         self._headers = {"Accept": "application/json"}
         if "token" in user:
             self._headers["Authorization"] = f"Bearer {user['token']}"
@@ -47,8 +48,9 @@ class Api:
                 pair.write(base64.b64decode(user["client-certificate-data"]))
                 pair.write(base64.b64decode(user["client-key-data"]))
                 pair.flush()
-                self._tls.load_cert_chain(pair.name)
-        self._local = threading.local()
+                tls.load_cert_chain(pair.name)
+        self._server = cluster["server"]
+        self._pool = urllib3.PoolManager(ssl_context=tls, maxsize=_KEPT, timeout=_TIMEOUT_S, retries=False)
 
     def get(self, path: str) -> Json:
         return self.request("GET", path)
@@ -71,45 +73,18 @@ class Api:
     def request(
         self, method: str, path: str, body: Json = None, content_type: str = "application/json"
     ) -> Json:
-        """Send one request; an error status raises, anything else gives the decoded body."""
+        """Send one request and give the decoded body. Raises ApiError for an error status, ConnectionError for none."""
         payload = None if body is None else json.dumps(body).encode()
         headers = self._headers | ({} if payload is None else {"Content-Type": content_type})
-        status, text = self._send(method, path, payload, headers)
-        if status >= http.client.BAD_REQUEST:
-            raise ApiError(status, method, path, text)
+        try:
+            answer = self._pool.request(method, self._server + path, body=payload, headers=headers)
+        except urllib3.exceptions.HTTPError as error:
+            raise ConnectionError(f"{method} {path}: {error}") from error
+        text = answer.data.decode()
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise ApiError(answer.status, method, path, text)
         return json.loads(text) if text.startswith(("{", "[")) else text
 
-    def _send(
-        self, method: str, path: str, payload: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, str]:
-        reused = getattr(self._local, "connection", None) is not None
-        try:
-            return self._exchange(method, path, payload, headers)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
-            # An idle connection that the server closed says nothing about the server now.
-            if not (reused and method == "GET"):
-                raise
-        return self._exchange(method, path, payload, headers)
-
-    def _exchange(
-        self, method: str, path: str, payload: bytes | None, headers: dict[str, str]
-    ) -> tuple[int, str]:
-        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = http.client.HTTPSConnection(self._host, timeout=_TIMEOUT_S, context=self._tls)
-            self._local.connection = connection
-        try:
-            connection.request(method, path, payload, headers)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        except BaseException:
-            # Half-read or cut: the next request starts on a fresh connection.
-            self.close()
-            raise
-
     def close(self) -> None:
-        """Close this thread's connection."""
-        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
-        if connection is not None:
-            connection.close()
-            self._local.connection = None
+        """Close the connections. A later request opens a new one."""
+        self._pool.clear()

@@ -140,7 +140,6 @@ class Cluster:
     def kill_apiserver(self) -> None:
         """End the API server without warning, as a crash would."""
         self._processes["kube-apiserver"].kill()
-        self.api.close()
 
     def start_apiserver(self, *, restart_clients: bool = True) -> None:
         """Start the API server again on its old port and wait until it answers.
@@ -161,7 +160,6 @@ class Cluster:
     def restart_apiserver(self) -> None:
         """Stop the API server in good order and start it again."""
         self._processes["kube-apiserver"].stop()
-        self.api.close()
         self.start_apiserver()
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
