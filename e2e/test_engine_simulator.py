@@ -19,7 +19,7 @@ import pytest
 
 from harness.ports import free_ports
 from harness.processes import Process
-from harness.waiting import wait_until
+from harness.waiting import PATIENCE_S, wait_until
 from sim.engine.api import TOO_MANY
 from sim.engine.arguments import parse
 from sim.engine.behaviour import VARIABLE
@@ -29,6 +29,16 @@ REAL = os.environ.get("SHARDWRIGHT_VLLM", "")
 HOST = "127.0.0.1"
 JSON = {"Content-Type": "application/json"}
 SIMULATED = "a simulated one"
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [
+        SIMULATED,
+        pytest.param(
+            "a real one",
+            marks=pytest.mark.skipif(not REAL, reason="no real vLLM: SHARDWRIGHT_VLLM is not set"),
+        ),
+    ],
+)
 
 
 @dataclass
@@ -158,16 +168,23 @@ def serving(engine: Engine) -> bool:
     return engine.health() == 200
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        SIMULATED,
-        pytest.param(
-            "a real one",
-            marks=pytest.mark.skipif(not REAL, reason="no real vLLM: SHARDWRIGHT_VLLM is not set"),
-        ),
-    ],
-)
+@KINDS
+def test_an_idle_connection_is_closed_when_the_environment_says(
+    start: Start, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "1")
+    engine = start(kind=kind)
+    wait_until(lambda: serving(engine), "the engine")
+    connection = http.client.HTTPConnection(HOST, engine.port, timeout=PATIENCE_S)
+    connection.request("GET", "/v1/models")
+    connection.getresponse().read()
+    assert connection.sock.recv(1) == b"", "closed by the engine, which would else keep it for an hour"
+    connection.close()
+    # Nothing else is known of the default but that it is there: no test waits for it.
+    assert parse(["serve", "some/model"], {}).keep_alive_s == 5
+
+
+@KINDS
 def test_the_life_of_an_engine(start: Start, kind: str) -> None:
     engine = start("--shutdown-timeout=60", "--max-num-queued-reqs=2", kind=kind, start_s=4.0)
     with pytest.raises(ConnectionRefusedError):

@@ -164,7 +164,14 @@ class Process:
             await runner.cleanup()
 
     async def _listen(self, application: web.Application, port: int) -> web.AppRunner:
-        runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        # As uvicorn does: a connection that nobody uses is closed, whatever the simulator's speed.
+        runner = web.AppRunner(
+            application,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=0.1,
+            keepalive_timeout=self._arguments.keep_alive_s,
+        )
         await runner.setup()
         await web.TCPSite(runner, "0.0.0.0", port, backlog=1024).start()
         self._runners.append(runner)

@@ -28,6 +28,7 @@ class Arguments:
     max_queued_requests: int | None
     max_queued_tokens: int | None
     shutdown_timeout_s: float
+    keep_alive_s: float
     api_key: str | None
     gpu_memory_utilization: float
     kv_cache_dtype: str
@@ -67,6 +68,7 @@ def parse(argv: list[str], environment: dict[str, str]) -> Arguments:
         max_queued_requests=_optional(found["max_num_queued_reqs"]),
         max_queued_tokens=_optional(found["max_num_queued_tokens"]),
         shutdown_timeout_s=float(found["shutdown_timeout"] or 0),
+        keep_alive_s=float(environment.get("VLLM_HTTP_TIMEOUT_KEEP_ALIVE") or 5),
         api_key=environment.get("VLLM_API_KEY") or _first(found["api_key"]),
         gpu_memory_utilization=float(found["gpu_memory_utilization"] or 0.92),
         kv_cache_dtype=found["kv_cache_dtype"] or "auto",

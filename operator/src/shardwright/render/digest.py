@@ -15,7 +15,7 @@ from shardwright.api.defaults import DEFAULT_PERCENTILE
 from shardwright.api.llmservice import GROUP, LLMServiceSpec
 from shardwright.planner.types import Plan
 
-TEMPLATE_VERSION: Final = 4
+TEMPLATE_VERSION: Final = 5
 """Raised with every change of what is rendered for the same plan. It rolls nothing: a revision keeps the
 template it was rendered with."""
 ANNOTATION_TEMPLATE_VERSION: Final = f"{GROUP}/template-version"

@@ -22,6 +22,12 @@ RUN_AS_NAME: Final = "vllm"
 no such entry in /etc/passwd: there, USER keeps PyTorch from looking the number up and failing
 (vllm-project/vllm#44548)."""
 
+KEEP_ALIVE_S: Final = 3630
+"""How long an engine keeps a connection that nobody uses, s. vLLM closes it after 5 s, before most that pool
+them do: Go's client after 90 s, nginx and AWS load balancers 60 s, Envoy an hour (vllm-router 0.1.17 was seen
+to after 2 s). A request that is sent while the engine closes its connection is lost (kserve/kserve#5446,
+llm-d/llm-d#1564), so the client has to close first."""
+
 OWNED_ENV: Final = MappingProxyType(
     {
         "CUDA_VISIBLE_DEVICES": "nothing: the device plugin assigns the GPUs",
@@ -68,6 +74,7 @@ def _ours(
         "VLLM_CACHE_ROOT": f"{CACHE_PATH}/vllm",
         # The engine gives up on its own workers after 600 s unless told the start-up probe's budget.
         "VLLM_ENGINE_READY_TIMEOUT_S": str(budget.engine_s),
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_S),
         "VLLM_NO_USAGE_STATS": "1",
     }
     if vendor == "nvidia":
