@@ -269,11 +269,10 @@ def test_pods_run_on_while_the_api_server_is_away(kubelet: Kubelet) -> None:
     kubelet.live.rule(fast())
     kubelet.create(engine("on"))
     address = kubelet.until_ready("on")["status"]["podIP"]
-    kubelet.live.cluster.kill_apiserver()
-    assert answers(address)
-    ask(address, "/faults", {"fault": "Exit"}, CONTROL)
-    wait_until(lambda: not answers(address), "the end of the engine")
-    wait_until(lambda: answers(address), "the engine again, without the API server")
-    kubelet.live.cluster.start_apiserver()
+    with kubelet.live.cluster.without_apiserver():
+        assert answers(address)
+        ask(address, "/faults", {"fault": "Exit"}, CONTROL)
+        wait_until(lambda: not answers(address), "the end of the engine")
+        wait_until(lambda: answers(address), "the engine again, without the API server")
     wait_until(lambda: kubelet.container("on")["restartCount"] == 1, "the restart told")
     kubelet.until_ready("on")

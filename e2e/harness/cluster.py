@@ -137,30 +137,31 @@ class Cluster:
         """Apply manifests with kubectl, in the order given."""
         self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
-    def kill_apiserver(self) -> None:
-        """End the API server without warning, as a crash would."""
+    @contextlib.contextmanager
+    def without_apiserver(self) -> Iterator[None]:
+        """End the API server without warning, as a crash would, and start it again afterwards, whatever happened."""
         self._processes["kube-apiserver"].kill()
-
-    def start_apiserver(self, *, restart_clients: bool = True) -> None:
-        """Start the API server again on its old port and wait until it answers.
-
-        The controllers, the scheduler and kwok start anew, as they do in production when they lose their lease.
-        Without that their watches wait out a back-off of up to 30 s.
-        """
-        clients = [self._processes[name] for name in _CLIENTS] if restart_clients else []
-        stop_all(clients, grace_s=0.0)
-        self._processes["kube-apiserver"].start()
-        self._wait_for_apiserver()
-        if clients:
-            # A new kwok would wait until the leases of the old one expire before it looks after their nodes.
-            self._until(lambda: self.api.delete(_NODE_LEASES), "the end of the node leases", needed=_SERVERS)
-        for client in clients:
-            client.start()
+        try:
+            yield
+        finally:
+            self._start_apiserver()
 
     def restart_apiserver(self) -> None:
         """Stop the API server in good order and start it again."""
         self._processes["kube-apiserver"].stop()
-        self.start_apiserver()
+        self._start_apiserver()
+
+    def _start_apiserver(self) -> None:
+        # On its old port. The controllers, the scheduler and kwok start anew, as they do in production when they
+        # lose their lease. Without that their watches wait out a back-off of up to 30 s.
+        clients = [self._processes[name] for name in _CLIENTS]
+        stop_all(clients, grace_s=0.0)
+        self._processes["kube-apiserver"].start()
+        self._wait_for_apiserver()
+        # A new kwok would wait until the leases of the old one expire before it looks after their nodes.
+        self._until(lambda: self.api.delete(_NODE_LEASES), "the end of the node leases", needed=_SERVERS)
+        for client in clients:
+            client.start()
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
         """Log in as a service account that exists, with a token from the TokenRequest API."""
