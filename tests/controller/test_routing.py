@@ -100,6 +100,49 @@ async def test_a_restart_writes_nothing_and_moves_nothing_though_no_router_answe
     assert role(fake) == "router"
 
 
+REFUSED = {"engine": {"args": ["--tensor-parallel-size=9"]}}
+
+
+@pytest.mark.parametrize(
+    "routing",
+    [{}, {"type": "Router", "policy": "RoundRobin"}, {"type": "Gateway", "gatewayRef": {"name": "g"}}],
+)
+async def test_a_refused_spec_leaves_routers_as_they_are(fake, routing):
+    await begun(fake, **ROUTER)
+    await answer(fake, 2)
+    before = {key: obj for key, obj in fake.objects.items() if key[2].startswith("chat")}
+    fake.put("chat", at=1, routing=routing, **REFUSED)
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted")[0] == "False"
+    assert {key: obj for key, obj in fake.objects.items() if key[2].startswith("chat")} == before
+    await answer(fake, 0)
+    assert fake.condition("chat", "Available") == ("False", "RouterUnavailable"), "they are what clients meet"
+    fake.put("chat", at=2, routing=routing)
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted")[0] == "True"
+    assert {key: obj for key, obj in fake.objects.items() if key[2].startswith("chat")} != before
+
+
+async def test_a_refused_spec_brings_neither_routers_nor_routes(fake):
+    await begun(fake)
+    for at, asked in enumerate((ROUTER, GATEWAY), 1):
+        fake.put("chat", at=at, **asked, **REFUSED)
+        await asyncio.sleep(5)
+        assert (role(fake), parts(fake), ways(fake)) == ("engine", set(), set())
+        assert fake.condition("chat", "Available") == ("True", "Serving")
+
+
+@pytest.mark.parametrize("kind", PARTS)
+async def test_what_is_deleted_of_routers_comes_back_while_a_spec_is_refused(fake, kind):
+    await begun(fake, **ROUTER)
+    await answer(fake, 2)
+    fake.put("chat", at=1, **ROUTER, **REFUSED)
+    await asyncio.sleep(5)
+    fake.lose((kind, "team", "chat-router"))
+    await asyncio.sleep(5)
+    assert parts(fake) == set(PARTS)
+
+
 GATEWAY = {
     "routing": {"type": "Gateway", "gatewayRef": {"name": "inference", "endpointPicker": {"name": "p"}}}
 }

@@ -126,7 +126,7 @@ class Reconciler:
         if outcome.written and work.target is not None and work.target.replicas < now.desired:
             self.dispatch.queue.add(entry.key)  # it was taken, so that room may be made for it
         after = observe(self.store, self.planning, live, service, proposal)
-        if now.routing.leaves(service.spec) and not after.routing.routed:
+        if now.routing.leaves and not after.routing.routed:
             self.dispatch.queue.add(entry.key)  # the Service has left its routers: they may go
         if self.gpu_faults is not None:
             await self.gpu_faults.look(live, after.pods.values())

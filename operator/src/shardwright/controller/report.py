@@ -236,7 +236,7 @@ class Reporter:
             staggered=work.staggered,
             faults=self.faults(now.entry),
             workloads=self._workloads(now, work),
-            router=now.routing.facts(now.service.spec),
+            router=now.routing.facts(),
             metrics=self.engine_metrics(now.entry, now.target),
             scaling=self.scaling(now.entry, now.target, now.desired),
         )

@@ -95,7 +95,7 @@ def observe(
         troubles=store.troubles,
         fetch_pods=store.fetch_pods,
         nodes=store.nodes,
-        routing=seen_routing(children, entry),
+        routing=seen_routing(children, entry, frozen=proposal.held),
         serves=endpoint.revision if endpoint is not None and endpoint.belongs_to(entry.uid) else "",
         jobs=_jobs_of(children.values(), entry.uid),
         barred=most is not None,

@@ -154,7 +154,7 @@ def plan_work(
             fetched=is_fetched(now, work.fetching),
         )
     _keep_old(now, work, work.decision)
-    work.routed = now.routing.may_route(now.service.spec)
+    work.routed = now.routing.may_route()
     work.remove += now.routing.left_over(now.service.spec)
     if any(record.failed is not None for record in now.revisions):
         work.lifted = [*_lifted(now, planning, work)]
@@ -231,6 +231,7 @@ def desired_children(
         objects.append(workload(_request(now, intent, capabilities, digest))[1])
     for intent in (*work.lifted, *([work.record] if work.record else [])):
         objects.append(workload(_request(now, intent, capabilities, digest))[0])
+    objects = [obj for obj in objects if now.routing.may_write(obj)]
     # The record first, so that what runs is always on record; workloads last, when all they rest on is there.
     order = {"ControllerRevision": 0, "Deployment": 2}
     objects.sort(key=lambda obj: order.get(obj["kind"], 1))
@@ -274,7 +275,7 @@ def signature(now: Situation, work: Work, capabilities: Capabilities) -> tuple[o
         work.routed,
         work.awaited,
     )
-    return now.entry.uid, now.entry.generation, *wanted, capabilities
+    return now.entry.uid, now.entry.generation, now.routing.left_alone, *wanted, capabilities
 
 
 def names(now: Situation) -> set[str]:

@@ -77,10 +77,10 @@ def _job(request: RenderRequest, data: JsonObject) -> tuple[JsonObject, ...]:
 def _shared(request: RenderRequest) -> tuple[JsonObject, ...]:
     """Return what all revisions share: account, Services, disruption budget, pod monitor."""
     service = request.service
-    routed = wants_router(service.spec)
+    routed = wants_router(service.spec) if request.routed is None else request.routed
     objects = [
         _service_account(service),
-        _client_service(service, request.serves, routed=routed and request.routed),
+        _client_service(service, request.serves, routed=routed),
         _engine_service(service, request.serves),
         _budget(service),
     ]

@@ -92,6 +92,6 @@ class RenderRequest:
     """Where the Job that fetches them is to run, when it is to be made."""
     for_one_pod: frozenset[str] = frozenset()
     """Claims that one pod alone can mount."""
-    routed: bool = True
-    """With routing.type Router: the Service selects the routers. Not before one answers, when the engines
-    were served without."""
+    routed: bool | None = None
+    """The Service selects the routers; None: where the spec asks for them. Not before one answers, when the
+    engines were served without."""
