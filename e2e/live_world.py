@@ -38,6 +38,16 @@ class LiveWorld(World):
         client = Client(service, seed=seed, headers=headers)
         return client.follow(self.cluster.kubeconfig, self.namespace, service, self.live.scale)
 
+    def secret(self, name: str, **content: str) -> None:
+        """Make a Secret."""
+        made = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name},
+            "stringData": content,
+        }
+        self.cluster.api.post(f"/api/v1/namespaces/{self.namespace}/secrets", made)
+
     def serving(self, service: str) -> list[Json]:
         """Give the engine pods of a service that are ready."""
         return self.ready_pods(service, "engine")

@@ -67,9 +67,9 @@ class Routed:
         wait_until(lambda: len(self.routers) == 2, f"the routers of {self.name}")
         wait_until(lambda: self.in_step, f"the routers' lists of {self.name}")
 
-    def client(self, seed: int = 0) -> Client:
+    def client(self, seed: int = 0, headers: dict[str, str] | None = None) -> Client:
         """Make a client of the endpoint."""
-        return self.world.client(self.name, seed=seed)
+        return self.world.client(self.name, seed=seed, headers=headers)
 
     def known_to(self, client: Client) -> None:
         """Wait until a client knows the routers, and nobody else."""

@@ -185,6 +185,21 @@ def test_an_idle_connection_is_closed_when_the_environment_says(
 
 
 @KINDS
+def test_a_key_guards_v1_and_not_invocations(start: Start, kind: str) -> None:
+    engine = start("--api-key=secret", kind=kind)
+    wait_until(lambda: serving(engine), "the engine")
+    assert engine.complete()[0] == 401
+    assert engine.ask("GET", "/v1/models")[0] == 401
+    for model in ({"model": "chat"}, {}):
+        question = model | {"prompt": "a b c", "max_tokens": 4, "temperature": 0}
+        status, text = engine.ask("POST", "/invocations", question)
+        assert status == 200, text
+        assert json.loads(text)["usage"]["completion_tokens"] <= 4
+    chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4}
+    assert engine.ask("POST", "/invocations", chat)[0] in ({200} if kind == SIMULATED else {200, 400})
+
+
+@KINDS
 def test_the_life_of_an_engine(start: Start, kind: str) -> None:
     engine = start("--shutdown-timeout=60", "--max-num-queued-reqs=2", kind=kind, start_s=4.0)
     with pytest.raises(ConnectionRefusedError):

@@ -20,7 +20,13 @@ from sim.world import CONTROL, LiveCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 MODEL = {"step_ms": 20.0, "per_prefill_token_ms": 0.05, "kv_tokens": 96_000}
-REASONS = {"Hang": "EngineStalled", "XID": "GPUFault"}
+KEY = "a key"
+CASES = {
+    "hang": ("Hang", "EngineStalled"),
+    "hang-behind-a-key": ("Hang", "EngineStalled"),
+    "xid": ("XID", "GPUFault"),
+}
+"""What breaks, and what it is told as, by the service's name."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,6 @@ class Case:
     """One service, its client, and the engine of it that is broken."""
 
     world: LiveWorld
-    name: str
     client: Client
     before: set[str]
     broken: Json
@@ -46,24 +51,26 @@ def cases(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) 
     """Break an engine of each service: they have nodes of their own, and wait side by side."""
     with live_world_of(live, *live_operator) as world, contextlib.ExitStack() as stack:
         live.rule({"engine": {"model": MODEL, "start_s": 20.0}})
-        for fault in REASONS:
-            name = fault.lower()
+        world.secret("keys", chat=KEY)
+        for name in CASES:
             world.add_node(name, gpus=4, case=name)
             pool = {"nodeSelector": {"test.shardwright.dev/case": name}}
-            world.apply(world.service(name, replicas=3, pool=pool, **ROUTED))
+            key = {"apiKeySecretRef": {"name": "keys", "key": "chat"}} if "key" in name else {}
+            routing = {"routing": ROUTED["routing"] | key}
+            world.apply(world.service(name, replicas=3, pool=pool, **ROUTED | routing))
         made = {}
-        for fault in REASONS:
-            name = fault.lower()
+        for name in CASES:
             routed = Routed(world, name)
             routed.settled(3)
-            client = stack.enter_context(routed.client())
+            client = stack.enter_context(routed.client(headers={"Authorization": f"Bearer {KEY}"}))
             routed.known_to(client)
             client.load(6.0, Work([(200, 40)]))
             wait_until(lambda: len(client.results) > 20, "requests")  # noqa: B023
-            made[fault] = Case(world, name, client, names(world, name), world.serving(name)[0])
-        for fault, case in made.items():
-            break_(case.broken, fault)
-        assert is_green(made["Hang"].broken), "nothing but its tokens tells"
+            assert not failures(client.results), name
+            made[name] = Case(world, client, names(world, name), world.serving(name)[0])
+        for name, case in made.items():
+            break_(case.broken, CASES[name][0])
+        assert is_green(made["hang"].broken), "nothing but its tokens tells"
         yield made
 
 
@@ -93,12 +100,12 @@ def events(world: LiveWorld, service: str) -> set[str]:
     return {event["reason"] for event in found if event["regarding"]["name"] == service}
 
 
-@pytest.mark.parametrize("fault", REASONS)
+@pytest.mark.parametrize("service", CASES)
 def test_a_broken_engine_is_replaced_while_the_others_serve_and_no_other_request_is_lost(
-    cases: dict[str, Case], fault: str
+    cases: dict[str, Case], service: str
 ) -> None:
-    case, reason = cases[fault], REASONS[fault]
-    world, service, client, broken = case.world, case.name, case.client, case.broken
+    case, reason = cases[service], CASES[service][1]
+    world, client, broken = case.world, case.client, case.broken
     name = broken["metadata"]["name"]
     told = world.until(service, "Degraded", "True", reason)
     assert name in told["message"]

@@ -32,13 +32,7 @@ def world(live: LiveCluster, live_operator: tuple[OperatorProcess, Prometheus]) 
         made.add_node("a", gpus=4)
         live.rule({"engine": {"model": MODEL, "start_s": 20.0}})
         scaling = {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"idleSeconds": IDLE_S}}
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "keys"},
-            "stringData": {"chat": KEY},
-        }
-        live.cluster.api.post(f"/api/v1/namespaces/{made.namespace}/secrets", secret)
+        made.secret("keys", chat=KEY)
         routing = {
             "type": "Router",
             "maxQueuedRequests": 20,

@@ -16,11 +16,11 @@ async def asked_of(handler, timeout_s=PATIENCE_S):
     seen = []
 
     async def answer(request):
-        seen.append(await request.json())
+        seen.append((request.path, await request.json()))
         return await handler(request)
 
     app = web.Application()
-    app.router.add_post("/v1/completions", answer)
+    app.router.add_post("/{path:.*}", answer)
     runner = web.AppRunner(app, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -39,8 +39,8 @@ def status(code):
 
 
 async def test_it_asks_for_one_token_of_the_served_model():
-    found, [body] = await asked_of(status(200))
-    assert found is Answer.TOKEN
+    found, [(path, body)] = await asked_of(status(200))
+    assert (found, path) == (Answer.TOKEN, "/v1/completions")
     assert (body["model"], body["max_tokens"]) == ("chat", 1)
     assert "stream" not in body, "a stream begins before there is a token"
 
@@ -48,6 +48,20 @@ async def test_it_asks_for_one_token_of_the_served_model():
 @pytest.mark.parametrize("code", [429, 503])
 async def test_a_full_queue_brings_no_token(code):
     assert (await asked_of(status(code)))[0] is Answer.SILENCE
+
+
+@pytest.mark.parametrize("login", [401, 403])
+@pytest.mark.parametrize(
+    ("code", "found"), [(200, Answer.TOKEN), (503, Answer.SILENCE), (404, Answer.UNKNOWN)]
+)
+async def test_who_demands_a_key_is_asked_where_none_is_demanded(login, code, found):
+    async def answer(request):
+        return web.json_response({}, status=code if request.path == "/invocations" else login)
+
+    said, asked = await asked_of(answer)
+    assert said is found
+    assert [path for path, _ in asked] == ["/v1/completions", "/invocations"]
+    assert asked[0][1] == asked[1][1]
 
 
 @pytest.mark.parametrize("code", [302, 400, 401, 403, 404, 500])

@@ -12,15 +12,16 @@ MODELS = {"data": [{"id": "chat"}]}
 class Server:
     """An engine that answers as a test says."""
 
-    def __init__(self, chat=None, completion=None, status=200, models=MODELS):
+    def __init__(self, chat=None, completion=None, status=200, models=MODELS, keyless=True):
         self.chat, self.completion, self.status, self.models = chat, completion, status, models
-        self.bodies = []
+        self.keyless, self.bodies = keyless, []
 
     async def __aenter__(self):
         app = web.Application()
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/invocations", self._invoke)
         self.runner = web.AppRunner(app)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
@@ -33,6 +34,12 @@ class Server:
 
     async def _models(self, _):
         return web.json_response(self.models, status=self.status)
+
+    async def _invoke(self, request):
+        if not self.keyless:
+            return web.json_response({}, status=401)
+        body = await request.json()
+        return await (self._chat if "messages" in body else self._complete)(request)
 
     async def _chat(self, request):
         self.bodies.append(await request.json())
@@ -67,10 +74,18 @@ async def test_a_model_without_a_chat_template_completes():
         assert await ask("127.0.0.1", port=server.port, prompts=["a", "b"]) == ("so: a", "so: b")
 
 
+async def test_who_demands_a_key_is_asked_where_none_is_demanded():
+    async with Server(chat={"content": "blue"}, status=401) as server:
+        assert await ask("127.0.0.1", port=server.port, prompts=["x"]) == ("blue",)
+    assert "model" not in server.bodies[0], "it cannot be learnt without a key"
+    async with Server(completion="so:", status=403) as server:
+        assert await ask("127.0.0.1", port=server.port, prompts=["a"]) == ("so: a",)
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"chat": {"content": "x"}, "status": 401}, "demands a key"),
+        ({"chat": {"content": "x"}, "status": 401, "keyless": False}, "demands a key"),
         ({"chat": {"content": "x"}, "status": 500}, "not understood"),
         ({"chat": {"content": "x"}, "models": {"data": []}}, "not understood"),
         ({}, "not understood"),

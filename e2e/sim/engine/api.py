@@ -1,7 +1,7 @@
 """The HTTP face of the engine: OpenAI's completions, chat and models, vLLM's health, load and metrics.
 
 It decides which answer a request gets and with which status, as vLLM 0.32 was seen to: 404 for another model, 400 for
-a prompt that is too long, 401 without the key on /v1 only, 503 at the queue limit, 500 to what comes during the drain.
+a prompt that is too long, 401 without the key on /v1 and not on /invocations, 503 at the queue limit, 500 to what comes during the drain.
 """
 
 import asyncio
@@ -80,6 +80,7 @@ class Server:
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
         app.router.add_post("/v1/chat/completions", self._completions)
+        app.router.add_post("/invocations", self._completions)
         if self._arguments.scale_out:
             app.router.add_post("/v1/completions/render", self._render)
             app.router.add_post("/v1/chat/completions/render", self._render)
@@ -153,7 +154,8 @@ class Server:
         return web.json_response(rendered if chat else [rendered])
 
     async def _completions(self, http: web.Request) -> web.StreamResponse:
-        question = self._understand(http.path.endswith("/chat/completions"), await _json(http))
+        body = await _json(http)
+        question = self._understand(http.path.endswith("/chat/completions") or "messages" in body, body)
         self._check_room(question)
         if self.draining:
             raise Refusal(500, "InternalServerError", _DRAINING)

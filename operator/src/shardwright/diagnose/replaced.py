@@ -65,8 +65,8 @@ def _hung(found: list[EngineFault], namespace: str) -> str:
         case _:
             return (
                 f"{what}, but none can be asked for, and metrics alone do not suffice to replace a pod: "
-                "let the operator reach port 8000 of the pods, without a login (the chart's "
-                f"networkPolicy), or run {_delete(found, namespace)}"
+                "let the operator reach port 8000 of the pods (the chart's networkPolicy), and /invocations "
+                f"there without a login, or run {_delete(found, namespace)}"
             )
 
 

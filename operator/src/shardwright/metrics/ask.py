@@ -1,8 +1,8 @@
 """One token asked of one engine, to see whether it still brings any.
 
 Decides what an answer means. A full queue is no token. What comes from anything but the engine's own loop (no
-connection, an unknown model, a login that is asked for) says nothing of it. Never sends more than a word, and
-keeps nothing of the answer.
+connection, an unknown model, a login that is asked for) says nothing of it. Never sends more than a word or a
+key, and keeps nothing of the answer.
 """
 
 from enum import StrEnum
@@ -13,6 +13,10 @@ import aiohttp
 from shardwright.api.names import ENGINE_PORT, url_host
 
 CONNECT_S: Final = 5.0
+KEYLESS: Final = "/invocations"
+"""Takes what /v1/completions and /v1/chat/completions take, and vLLM asks nobody for a key there
+(vllm/entrypoints/sagemaker/routes.py; observed of 0.32)."""
+LOGIN: Final = frozenset({401, 403})
 _FULL: Final = frozenset({429, 503})
 
 
@@ -28,17 +32,18 @@ class Answer(StrEnum):
 
 async def ask_for_a_token(address: str, model: str, timeout_s: float, *, port: int = ENGINE_PORT) -> Answer:
     """Ask the engine at an IP for one token. Raises nothing that a server can bring about."""
-    url = f"http://{url_host(address)}:{port}/v1/completions"
+    url = f"http://{url_host(address)}:{port}"
     body = {"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0}
     timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.post(url, json=body, allow_redirects=False) as answer,
-        ):
-            if answer.status in _FULL:
-                return Answer.SILENCE
-            return Answer.TOKEN if answer.status == 200 else Answer.UNKNOWN
+        async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+            for path in ("/v1/completions", KEYLESS):
+                async with session.post(url + path, json=body, allow_redirects=False) as answer:
+                    if answer.status in _FULL:
+                        return Answer.SILENCE
+                    if answer.status not in LOGIN:
+                        return Answer.TOKEN if answer.status == 200 else Answer.UNKNOWN
+            return Answer.UNKNOWN
     except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError):
         return Answer.UNKNOWN
     except TimeoutError:

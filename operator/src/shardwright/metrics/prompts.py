@@ -1,7 +1,7 @@
 """The same greedy prompts to two engines, for what no figure shows: what they answer.
 
 Decides the prompts and how much of an answer is read. Never compares answers, never sends what a client sent,
-and sends no key: an engine that demands one is not asked.
+and sends no key: an engine that demands one is asked where it demands none.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import Any, Final
 import aiohttp
 
 from shardwright.api.names import ENGINE_PORT, url_host
+from shardwright.metrics.ask import KEYLESS, LOGIN
 
 PROMPTS: Final = (
     "Which is the largest planet of the solar system?",
@@ -47,24 +48,31 @@ async def ask(address: str, *, port: int = ENGINE_PORT, prompts: Sequence[str] =
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
         ) as session:
-            model = (await _json(session, "/v1/models"))["data"][0]["id"]
+            try:
+                model = (await _json(session, "/v1/models"))["data"][0]["id"]
+            except _KeyError:
+                model = None
             return tuple(await asyncio.gather(*(_one(session, model, prompt) for prompt in prompts)))
+    except _KeyError as error:
+        raise NotAskedError("the engine demands a key") from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise NotAskedError(f"the engine gave no answer: {type(error).__name__}") from error
     except (LookupError, TypeError, ValueError) as error:
         raise NotAskedError("the engine's answer is not understood") from error
 
 
-async def _one(session: aiohttp.ClientSession, model: str, prompt: str) -> str:
-    """Ask as a chat, so that the template is seen too; a model without one completes."""
-    common = {"model": model, "max_tokens": ANSWER_TOKENS, "temperature": 0, "seed": 0}
+async def _one(session: aiohttp.ClientSession, model: str | None, prompt: str) -> str:
+    """Ask as a chat, so that the template is seen too; a model without one completes.
+
+    `model`: None where a key is demanded to learn it. An engine takes a request that names none as its own.
+    """
+    common = {"max_tokens": ANSWER_TOKENS, "temperature": 0, "seed": 0} | ({"model": model} if model else {})
     chat = common | {"messages": [{"role": "user", "content": prompt}]}
+    chats, completes = ("/v1/chat/completions", "/v1/completions") if model else (KEYLESS, KEYLESS)
     try:
-        message = (await _json(session, "/v1/chat/completions", chat))["choices"][0]["message"]
+        message = (await _json(session, chats, chat))["choices"][0]["message"]
     except _RefusedError:
-        return str(
-            (await _json(session, "/v1/completions", common | {"prompt": prompt}))["choices"][0]["text"]
-        )
+        return str((await _json(session, completes, common | {"prompt": prompt}))["choices"][0]["text"])
     # What a model thinks comes first, and under either name.
     thought = message.get("reasoning_content") or message.get("reasoning") or ""
     return f"{thought} {message.get('content') or ''}".strip()
@@ -74,11 +82,15 @@ class _RefusedError(ValueError):
     """The engine does not take such a request."""
 
 
+class _KeyError(Exception):
+    """The engine demands a key."""
+
+
 async def _json(session: aiohttp.ClientSession, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401
     method = "GET" if body is None else "POST"
     async with session.request(method, path, json=body, allow_redirects=False) as answer:
-        if answer.status in {401, 403}:
-            raise NotAskedError("the engine demands a key")
+        if answer.status in LOGIN:
+            raise _KeyError
         if answer.status in {400, 404}:
             raise _RefusedError
         if answer.status != 200:
