@@ -11,6 +11,11 @@ from shardwright.planner.types import NoPlan, Plan
 QUICK = {"slo": {"tpot": {"percentile": 95, "milliseconds": 20}}}
 TRICKLE = {"workload": {"requestsPerMinute": 10, "inputTokens": {"p50": 500, "p95": 1000}}}
 REQUIRED = {"interconnect": {"policy": "RequireNVLink"}}
+H100_PCIE = "NVIDIA-H100-PCIe"
+
+
+def tpot(milliseconds):
+    return {"tpot": {"percentile": 99, "milliseconds": milliseconds}}
 
 
 def without_pins(spec):
@@ -81,3 +86,23 @@ def test_missing_nodes_are_told_beside_the_budget():
     enough = decide(LLAMA_8B, shapes((H100, 8, 16)), pool={"maxGPUs": 2}, **spec)
     assert "write pool.maxGPUs" in enough.message
     assert "add nodes" not in enough.message
+
+
+@pytest.mark.parametrize(
+    ("pool", "links", "spec", "gpus"),
+    [
+        # 693 replicas of one card would do too.
+        ((H100_PCIE, 8), REQUIRED, {"workload": {"requestsPerMinute": 2382}, "model": {"maxContextTokens": 32768}, "slo": tpot(81)}, 48),
+        # Two replicas of four, as the budget has it, hold what three of two hold.
+        ((H100, 8), {}, {"workload": {"concurrency": 149}, "model": {"maxContextTokens": 8192}, "slo": tpot(57)}, 6),
+    ],
+)
+def test_the_budget_that_is_named_is_the_smallest(pool, links, spec, gpus):
+    def decided(budget):
+        return decide(LLAMA_70B_FP8, shapes(pool), **copy.deepcopy(spec), pool={"maxGPUs": budget, **links})
+
+    refused = decided(4)
+    assert isinstance(refused, NoPlan)
+    assert f": write pool.maxGPUs {gpus} (" in refused.message
+    assert isinstance(decided(gpus - 1), NoPlan)
+    assert isinstance(decided(gpus), Plan)

@@ -219,7 +219,9 @@ def _binding(
     for candidate in candidates:
         by_reason.setdefault(candidate.reason, []).append(candidate)
     if missed := [c for c in candidates if c.reason in MISSED]:
-        return too_slow(question, surveys, missed, by_reason.get(CandidateReason.OVER_BUDGET, []))
+        over = by_reason.get(CandidateReason.OVER_BUDGET, [])
+        spread = [c for c in by_reason.get(CandidateReason.KV_TOO_SMALL, []) if c.replicas_needed]
+        return too_slow(question, surveys, missed, [*over, *spread])
     if over := by_reason.get(CandidateReason.OVER_BUDGET):
         return _over_budget(question, surveys, over)
     if small := by_reason.get(CandidateReason.NODE_TOO_SMALL):

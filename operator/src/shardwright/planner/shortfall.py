@@ -10,7 +10,7 @@ from dataclasses import replace
 from shardwright.api.reasons import CandidateReason, Reason
 from shardwright.planner.candidates import Survey
 from shardwright.planner.latency import least_replicas
-from shardwright.planner.question import MISSED, Fit, Question, count
+from shardwright.planner.question import MISSED, STAGES, UNVALIDATED_GAIN, Fit, Question, count
 from shardwright.planner.trial import dtypes, judge
 from shardwright.planner.types import Candidate, Parallelism
 
@@ -21,7 +21,7 @@ _MOST_GPUS = 4096
 def too_slow(
     question: Question, surveys: Sequence[Survey], missed: Sequence[Candidate], over: Sequence[Candidate]
 ) -> tuple[Reason, str]:
-    """Name what is out of reach. `over`: arrangements that fit, but not the budget."""
+    """Name what is out of reach. `over`: arrangements that fit a larger budget, or more replicas."""
     loaded = [c for c in missed if c.reason is CandidateReason.RATE_TOO_LOW and c.replicas_needed]
     if loaded:
         closest = min(
@@ -89,12 +89,17 @@ def larger_budget(
             # With fewer replicas other limits may be the best ones, so that both counts are tried.
             counts = {least_replicas(free, outcome), max(question.replicas, candidate.replicas_needed)}
             sized.extend((outcome, replicas) for replicas in counts)
-    sized.sort(key=lambda s: (s[0].step >= 2, s[0].gpus * s[1], s[0].gpus, s[0].offer.product.label))
+    sized.sort(key=lambda s: (_counted(*s), s[0].gpus, s[0].offer.product.label))
     for fit, replicas in sized:
         just = _allowing(question, (fit.gpus * replicas, replicas))
         if isinstance(judge(just, fit.model, fit.offer, fit.parallelism, fit.limits.kv_cache_dtype), Fit):
             return fit, replicas
     return None
+
+
+def _counted(fit: Fit, replicas: int) -> float:
+    """Return the GPUs of all replicas; stages and ranks without links count more, as prices have it."""
+    return fit.gpus * replicas * (UNVALIDATED_GAIN if fit.step >= STAGES else 1.0)
 
 
 def beyond_any_budget(
