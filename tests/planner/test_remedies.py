@@ -5,12 +5,23 @@ import re
 
 import pytest
 
-from planner.plan_support import A6000, H100, L40S, LLAMA_8B, LLAMA_70B, LLAMA_70B_FP8, decide, shapes
+from planner.plan_support import (
+    A100_80,
+    A6000,
+    H100,
+    L40S,
+    LLAMA_8B,
+    LLAMA_70B,
+    LLAMA_70B_FP8,
+    decide,
+    shapes,
+)
 from shardwright.planner.types import NoPlan, Plan
 
 QUICK = {"slo": {"tpot": {"percentile": 95, "milliseconds": 20}}}
 TRICKLE = {"workload": {"requestsPerMinute": 10, "inputTokens": {"p50": 500, "p95": 1000}}}
 REQUIRED = {"interconnect": {"policy": "RequireNVLink"}}
+ANY = {"interconnect": {"policy": "Any"}}
 H100_PCIE = "NVIDIA-H100-PCIe"
 
 
@@ -88,21 +99,51 @@ def test_missing_nodes_are_told_beside_the_budget():
     assert "add nodes" not in enough.message
 
 
-@pytest.mark.parametrize(
-    ("pool", "links", "spec", "gpus"),
-    [
-        # 693 replicas of one card would do too.
-        ((H100_PCIE, 8), REQUIRED, {"workload": {"requestsPerMinute": 2382}, "model": {"maxContextTokens": 32768}, "slo": tpot(81)}, 48),
-        # Two replicas of four, as the budget has it, hold what three of two hold.
-        ((H100, 8), {}, {"workload": {"concurrency": 149}, "model": {"maxContextTokens": 8192}, "slo": tpot(57)}, 6),
-    ],
-)
-def test_the_budget_that_is_named_is_the_smallest(pool, links, spec, gpus):
-    def decided(budget):
-        return decide(LLAMA_70B_FP8, shapes(pool), **copy.deepcopy(spec), pool={"maxGPUs": budget, **links})
+BUDGETS = {
+    # 693 replicas of one card would do too.
+    "stages": (
+        LLAMA_70B_FP8, (H100_PCIE, 8), (4, 48), REQUIRED,
+        {"model": {"maxContextTokens": 32768}, "workload": {"requestsPerMinute": 2382}, "slo": tpot(81)},
+    ),
+    # Two replicas of four, as a budget of four has it, take what three of two take.
+    "the load shared": (
+        LLAMA_70B_FP8, (H100, 8), (4, 6), {},
+        {"model": {"maxContextTokens": 8192}, "workload": {"concurrency": 149}, "slo": tpot(57)},
+    ),
+    # Replicas of two would do too, and alone are what fits a budget of one but for its size.
+    "the load shared by what is small": (
+        "Qwen/Qwen3-8B-AWQ", ("NVIDIA-GeForce-RTX-4090", 4), (1, 8), ANY,
+        {"workload": {"concurrency": 37, "inputTokens": {"p50": 1000, "p95": 3925}}, "slo": tpot(15)},
+    ),
+}  # fmt: skip
 
-    refused = decided(4)
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_the_budget_that_is_named_is_the_smallest(name):
+    model, pool, (few, gpus), links, spec = BUDGETS[name]
+
+    def decided(budget):
+        return decide(model, shapes(pool), **copy.deepcopy(spec), pool={"maxGPUs": budget, **links})
+
+    refused = decided(few)
     assert isinstance(refused, NoPlan)
-    assert f": write pool.maxGPUs {gpus} (" in refused.message
+    assert f"write pool.maxGPUs {gpus} (" in refused.message
     assert isinstance(decided(gpus - 1), NoPlan)
     assert isinstance(decided(gpus), Plan)
+
+
+def test_the_relaxed_target_that_is_named_is_the_nearest():
+    """Four cards at 48 ms would do too, and one replica of eight at 33."""
+
+    def decided(milliseconds):
+        lengths = {"inputTokens": {"p50": 400, "p95": 1464}, "outputTokens": {"p50": 50, "p95": 107}}
+        return decide(
+            "mistralai/Mixtral-8x7B-Instruct-v0.1", shapes((A100_80, 8, 2)), pool={"maxGPUs": 8},
+            workload={"requestsPerMinute": 1240, **lengths}, slo=tpot(milliseconds),
+        )  # fmt: skip
+
+    refused = decided(29)
+    assert isinstance(refused, NoPlan)
+    named = int(re.search(r"or slo\.tpot\.milliseconds (\d+)", refused.message)[1])
+    assert isinstance(decided(named), Plan)
+    assert isinstance(decided(named - 2), NoPlan)

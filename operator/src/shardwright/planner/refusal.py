@@ -218,17 +218,17 @@ def _binding(
     by_reason: dict[CandidateReason, list[Candidate]] = {}
     for candidate in candidates:
         by_reason.setdefault(candidate.reason, []).append(candidate)
+    spread = [c for c in by_reason.get(CandidateReason.KV_TOO_SMALL, []) if c.replicas_needed]
+    over = by_reason.get(CandidateReason.OVER_BUDGET, [])
     if missed := [c for c in candidates if c.reason in MISSED]:
-        over = by_reason.get(CandidateReason.OVER_BUDGET, [])
-        spread = [c for c in by_reason.get(CandidateReason.KV_TOO_SMALL, []) if c.replicas_needed]
         return too_slow(question, surveys, missed, [*over, *spread])
-    if over := by_reason.get(CandidateReason.OVER_BUDGET):
-        return _over_budget(question, surveys, over)
+    if over:
+        return _over_budget(question, surveys, over, spread)
     if small := by_reason.get(CandidateReason.NODE_TOO_SMALL):
         return Reason.NODE_RESOURCES_TOO_SMALL, f"{small[0].arrangement}: {small[0].message}"
     if beyond := by_reason.get(CandidateReason.BEYOND_ISLAND):
         return Reason.DOES_NOT_FIT, _without_links(question, surveys, beyond)
-    if spread := [c for c in candidates if c.replicas_needed]:
+    if spread:
         return _more_replicas(question, surveys, spread)
     memory = [c for c in candidates if c.reason in _MEMORY]
     closest = min(memory, key=lambda c: (c.gib_short, c.parallelism.gpus, c.arrangement), default=None)
@@ -309,14 +309,17 @@ def _without_links(question: Question, surveys: Sequence[Survey], beyond: Sequen
 
 
 def _over_budget(
-    question: Question, surveys: Sequence[Survey], over: Sequence[Candidate]
+    question: Question, surveys: Sequence[Survey], over: Sequence[Candidate], spread: Sequence[Candidate]
 ) -> tuple[Reason, str]:
-    """Say which budget is enough, for what is stated too; what fits is not yet fast enough."""
+    """Say which budget is enough, for what is stated too; what fits is not yet fast enough.
+
+    `spread`: arrangements that hold the load in more replicas.
+    """
     least = min(over, key=lambda c: (*boldness(c.parallelism), c.gpus_short, c.arrangement))
     gpus = question.max_gpus + least.gpus_short
     writes = f"pool.maxGPUs {gpus}"
     if question.asked:
-        found = larger_budget(question, surveys, over)
+        found = larger_budget(question, surveys, [*over, *spread])
         if found is None and (missed := beyond_any_budget(question, surveys, over)):
             return missed
         if found is not None:

@@ -34,7 +34,7 @@ def too_slow(
     else:
         closest = min(missed, key=lambda c: (c.overshoot, c.parallelism.gpus, c.arrangement))
         reason = Reason.SLO_OUT_OF_REACH
-    changes = list(_changes(question, surveys, [*missed, *over], closest))
+    changes = list(_changes(question, surveys, [*missed, *over]))
     advice = f": write {', or '.join(changes)}" if changes else ""
     return reason, f"closest is {closest.arrangement}: {closest.message}{advice}{_hints(closest, changes)}"
 
@@ -44,9 +44,7 @@ def boldness(split: Parallelism) -> tuple[int, int, bool]:
     return split.pipeline, split.data, split.expert
 
 
-def _changes(
-    question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate], closest: Candidate
-) -> Iterator[str]:
+def _changes(question: Question, surveys: Sequence[Survey], tried: Sequence[Candidate]) -> Iterator[str]:
     """Yield what would do: a larger budget for the fewest GPUs, an FP8 KV cache, then relaxed targets."""
     found = larger_budget(question, surveys, tried)
     if found is not None:
@@ -58,10 +56,18 @@ def _changes(
     narrow = narrow_cache(question, surveys, tried)
     if narrow is not None:
         yield f"model.allowedKVCacheDtypes [Auto, FP8] ({narrow.name} on {narrow.offer.product.short_name})"
-    relaxed = [c for c in tried if c.relaxed]
-    if relaxed:
-        nearest = closest if closest.relaxed else min(relaxed, key=lambda c: (c.overshoot, c.arrangement))
+    if relaxed := [c for c in tried if c.relaxed]:
+        nearest = min(relaxed, key=lambda c: (_stretch(question, c), *boldness(c.parallelism), c.arrangement))
         yield " and ".join(f"{field} {value}" for field, value in nearest.relaxed)
+
+
+def _stretch(question: Question, candidate: Candidate) -> float:
+    """Return how many times a stated target has to be what it is, the one that has to be most."""
+    stated = question.spec.slo
+    times: list[float] = [
+        value / getattr(stated, field.split(".")[1]).milliseconds for field, value in candidate.relaxed
+    ]
+    return max(times)
 
 
 def bounds(question: Question, gpus: int, replicas: int) -> str:
