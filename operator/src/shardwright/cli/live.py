@@ -59,10 +59,8 @@ def namespace_of(context: str | None) -> str:
 
     try:
         return namespace_of(Source(context=context))
-    except Exception as error:  # the loader's own errors have no common type
-        if type(error).__name__ != "ConfigException":
-            raise
-        raise InputError(str(error)) from error
+    except Exception as error:
+        raise InputError(_no_login(error)) from error
 
 
 def ask(context: str | None, what: str, read: "Callable[[Api], Awaitable[Found]]") -> Found:
@@ -73,7 +71,10 @@ def ask(context: str | None, what: str, read: "Callable[[Api], Awaitable[Found]]
     from shardwright.cluster.transport import AiohttpTransport  # noqa: PLC0415
 
     async def run() -> Found:
-        transport = AiohttpTransport(await Credentials.load(Source(context=context)))
+        try:
+            transport = AiohttpTransport(await Credentials.load(Source(context=context)))
+        except Exception as error:
+            raise InputError(f"{what}: {_no_login(error)}") from error
         try:
             return await read(Api(transport))
         finally:
@@ -83,7 +84,11 @@ def ask(context: str | None, what: str, read: "Callable[[Api], Awaitable[Found]]
         return asyncio.run(run())
     except ClusterError as error:
         raise InputError(f"{what}: {error}") from error
-    except Exception as error:  # the loader's own errors have no common type
-        if type(error).__name__ != "ConfigException":
-            raise
-        raise InputError(f"{what}: {error}") from error
+
+
+def _no_login(error: Exception) -> str:
+    """Say why a login could not be read: loaders raise whatever they meet in a file that is no kubeconfig."""
+    words = " ".join(str(error).split())
+    if type(error).__name__ == "ConfigException":
+        return words
+    return f"the kubeconfig cannot be used: {type(error).__name__}: {words}"

@@ -100,6 +100,7 @@ class AiohttpTransport:
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._base = credentials.server
+        url = URL(self._base)
         self._tls = credentials.tls()
         connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self._tls or True, keepalive_timeout=60.0)
         self._session = aiohttp.ClientSession(
@@ -112,7 +113,6 @@ class AiohttpTransport:
             read_bufsize=1 << 20,
         )
         self._direct: Connections | None = None
-        url = URL(self._base)
         if credentials.proxy is None and url.host and url.path in {"", "/"}:
             self._direct = Connections(
                 url.host,
