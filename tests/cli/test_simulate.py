@@ -136,3 +136,24 @@ def test_a_service_that_goes_to_zero_is_refused(tmp_path, capsys, simulate):
     files = ["--trace", str(tmp_path / "trace.csv"), "--replica-model", str(tmp_path / "replica.json")]
     assert main(["simulate", "-f", str(tmp_path / "svc.yaml"), *files]) == 2
     assert "spec.scaling.scaleToZero: a replay keeps at least one replica" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "told"),
+    [
+        (
+            "0,1,99999999999",
+            [],
+            "line 2: times are from 0 to 100000000 s, lengths from 1 to 100000000 tokens",
+        ),
+        ("nan,1,1", [], "line 2: times are from 0 to"),
+        ("599,1,1", [], "--unscored-seconds: no request arrives after 600 s"),
+        ("5,1,1", ["--unscored-seconds=6"], "write less, such as 0"),
+    ],
+)
+def test_a_trace_of_which_nothing_is_judged_is_refused(tmp_path, capsys, row, words, told):
+    (tmp_path / "trace.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{row}\n")
+    (tmp_path / "replica.json").write_text(json.dumps(REPLICA))
+    files = ["--trace", str(tmp_path / "trace.csv"), "--replica-model", str(tmp_path / "replica.json")]
+    assert main(["simulate", *files, "--ttft-ms=2000", "--tpot-ms=150", *words]) == 2
+    assert told in capsys.readouterr().err

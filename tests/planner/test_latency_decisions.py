@@ -166,7 +166,7 @@ class TestFigures:
         assert "times the prediction (dense FP8 on H100" in status.error_band
         told = written(found)
         assert "15.96 an hour in all" in told
-        assert "requests a minute; more is stopped by" in told
+        assert "requests a minute; beyond that the engine's batch or its KV cache is full" in told
 
     def test_the_kv_cache_holds_what_runs_at_long_lengths(self):
         found = planned(decide(LLAMA_70B_FP8, shapes((H100, 8)), workload=rate(600), slo=slo(2000, 50)))

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     """Read, replay, print; return the exit code."""
     try:
         unit = _Unit(*_model(args.replica_model)) if args.replica_model else _planned(args)
-        trace = _trace(args.trace, args.trace_scale, args.seed)
+        trace = _trace(args.trace, args.trace_scale, args.seed, args.unscored_seconds)
         plan = _plan(args, unit, trace)
         names = list(dict.fromkeys(args.policy or ["shardwright"]))
         policies = [_policy(name, plan) for name in names]
@@ -188,10 +188,16 @@ def _model(path: str) -> tuple[ReplicaModel, float]:
     return ReplicaModel(**terms), float(found[COLD_START])
 
 
-def _trace(path: str, copies: int, seed: int) -> Trace:
+def _trace(path: str, copies: int, seed: int, unscored_s: float) -> Trace:
     if not 1 <= copies <= 100:
         raise InputError(f"--trace-scale: must be from 1 to 100, not {copies}")
-    return overlaid(read_trace(path), copies, seed)
+    trace = overlaid(read_trace(path), copies, seed)
+    if trace.arrival_s[-1] < unscored_s:
+        raise InputError(
+            f"--unscored-seconds: no request arrives after {unscored_s:g} s, so that none would be judged: "
+            "give a longer trace, or write less, such as 0"
+        )
+    return trace
 
 
 def _plan(args: argparse.Namespace, unit: _Unit, trace: Trace) -> ScalingPlan:

@@ -118,7 +118,9 @@ def _read_csv(path: str) -> Trace:
         except (TypeError, ValueError) as error:
             raise InputError(f"{where}, line {number}: is not three numbers") from error
         if not (0 <= one[0] <= 1e8 and 1 <= one[1] <= 10**8 and 1 <= one[2] <= 10**8):
-            raise InputError(f"{where}, line {number}: times start at 0, and both lengths at 1 token")
+            raise InputError(
+                f"{where}, line {number}: times are from 0 to 100000000 s, lengths from 1 to 100000000 tokens"
+            )
         found.append(one)
     if not found:
         raise InputError(f"{where}: has no requests")

@@ -99,12 +99,16 @@ def _keeps(load: Load, predicted: Prediction, short: bool) -> str:
     return f"{head}: {what} {at}: {told}.{doubt}"
 
 
+def beyond(limit: str) -> str:
+    """Say what stops a replica from more load."""
+    return f"beyond that {_LIMITS.get(limit, limit)}"
+
+
 def _limits(choice: Choice, load: Load) -> str:
     parts = []
     if load.limit is not None and load.most_requests_per_minute_per_replica is not None:
-        why = _LIMITS.get(load.limit, load.limit)
         each = f"{load.most_requests_per_minute_per_replica} requests a minute"
-        parts.append(f"One replica takes {each}; beyond that {why}.")
+        parts.append(f"One replica takes {each}; {beyond(load.limit)}.")
     constraint = choice.binding_constraint
     parts.append(
         f"It is not smaller because: {constraint}."

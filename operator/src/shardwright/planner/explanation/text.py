@@ -7,6 +7,7 @@ the document.
 
 from collections.abc import Sequence
 
+from shardwright.planner.explanation.answer import beyond
 from shardwright.planner.explanation.document import (
     Candidate,
     Choice,
@@ -152,9 +153,10 @@ def _speed(predicted: Prediction | None, load: Load, choice: Choice) -> list[str
     times = f"{_time(predicted.ttft)}, {_time(predicted.tpot)}"
     mark = "" if band.covered else "Unvalidated: "
     rate = f"{load.most_requests_per_minute_per_replica} requests a minute"
+    limit = f"; {beyond(load.limit)}" if load.limit is not None else ""
     return [
         f"  speed        {times} with {load.running_per_replica} requests running in a replica{total}",
-        f"  load         a replica takes {rate}; more is stopped by {load.limit}",
+        f"  load         a replica takes {rate}{limit}",
         f"  error band   {mark}{band.low:.2f} to {band.high:.2f} times the prediction ({band.phrase})",
         *_second(predicted.second_opinion),
     ]
