@@ -19,7 +19,7 @@ from shardwright.autoscaler.replay.own import Own
 from shardwright.autoscaler.replay.trace import Trace, overlaid
 from shardwright.autoscaler.replica import ReplicaModel, capacity
 from shardwright.autoscaler.signals import ScalingPlan
-from shardwright.cli import pool_options, simulation
+from shardwright.cli import option_values, pool_options, simulation
 from shardwright.cli.decide import complain, decide
 from shardwright.cli.files import InputError, name_of, read_text
 from shardwright.cli.plan_input import read_service
@@ -78,9 +78,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--percentile", type=float, metavar="P", help=f"instead of the spec's; {PERCENTILE:g} without one"
     )
-    parser.add_argument("--min-replicas", type=int, metavar="N")
-    parser.add_argument("--max-replicas", type=int, metavar="N")
-    parser.add_argument("--gpus-per-replica", type=int, metavar="N", help="instead of the plan's; else 1")
+    parser.add_argument("--min-replicas", type=option_values.whole, metavar="N")
+    parser.add_argument("--max-replicas", type=option_values.whole, metavar="N")
+    parser.add_argument(
+        "--gpus-per-replica", type=option_values.whole, metavar="N", help="instead of the plan's; else 1"
+    )
     parser.add_argument(
         "--unscored-seconds", type=float, default=600.0, metavar="S", help="not judged at the start"
     )
@@ -192,7 +194,7 @@ def _trace(path: str, copies: int, seed: int, unscored_s: float) -> Trace:
     if not 1 <= copies <= 100:
         raise InputError(f"--trace-scale: must be from 1 to 100, not {copies}")
     trace = overlaid(read_trace(path), copies, seed)
-    if trace.arrival_s[-1] < unscored_s:
+    if not unscored_s <= trace.arrival_s[-1]:
         raise InputError(
             f"--unscored-seconds: no request arrives after {unscored_s:g} s, so that none would be judged: "
             "give a longer trace, or write less, such as 0"
