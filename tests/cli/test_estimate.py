@@ -259,6 +259,23 @@ def test_a_quantised_checkpoint_on_a_gpu_without_its_kernels_gets_a_note(capsys)
     assert any("MXFP4" in note for note in found["notes"])
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--gpu", "Tesla-V100-SXM2-32GB"], ["BF16 needs 8.0", "built with CUDA 13"]),
+        (["--gpu", "Tesla-V100-SXM2-32GB", "--engine-version", "0.19.0"], ["BF16 needs 8.0"]),
+        (["--gpu", "Tesla-V100-SXM2-32GB", "--engine-version", "0.19.0", "--quantization", "float16"], []),
+        (["--gpu", "A100-40", "--kv-cache-dtype", "fp8"], ["an FP8 KV cache needs compute capability 8.9"]),
+        (["--gpu", "H100", "--kv-cache-dtype", "fp8"], []),
+    ],
+)
+def test_what_the_gpu_has_no_kernels_for_gets_a_note(capsys, options, words):
+    assert main(["estimate", "--model", "Qwen/Qwen3-8B", "--max-model-len", "8192", *options]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if "vLLM may refuse it" in line]
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+
+
 @pytest.mark.parametrize("load", [[], ["--input-tokens", "1000", "--output-tokens", "100", "--rate", "1"]])
 def test_the_offline_command_loads_no_kubernetes_library(load):
     program = (

@@ -28,7 +28,7 @@ from shardwright.cli.estimate_load import LOAD_OPTIONS, Load, link, load_of
 from shardwright.cli.files import InputError, name_of, read_text
 from shardwright.cli.option_values import OptionError, UnknownMemoryError, count, flag, share, text
 from shardwright.cluster.documents import parse_json
-from shardwright.planner.legality import format_problem, illegality
+from shardwright.planner.legality import format_problem, illegality, image_problem, kv_fp8_problem
 from shardwright.planner.types import EngineLimits, MemoryRequest, Parallelism
 
 _ALIASES = {
@@ -55,6 +55,7 @@ _KV_DTYPES = frozenset(
 
 
 _THIRTY_TWO_BIT = frozenset({"fp32", "float32", "float"})
+_HALF = frozenset({"fp16", "float16", "half"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +164,7 @@ def question(options: Options) -> Question:
     )
     if options.load is not None:
         link(options.load, gpu, split)  # refuses NVLink where there is none
-    return Question(request, (*notes, *taken, *_format_notes(model, gpu)), options.load)
+    return Question(request, (*notes, *taken, *_refusals(options, model, gpu, engine)), options.load)
 
 
 def _engine(version: str) -> EngineClass:
@@ -180,12 +181,18 @@ def _exact_percent(options: Options) -> float | None:
     return None if share is None else round(share * 100, 6)
 
 
-def _format_notes(model: ModelArchitecture, gpu: GPUProduct) -> tuple[str, ...]:
-    """Say when a GPU has no kernels for a quantised checkpoint; 16-bit formats stand in for each other."""
-    if model.quantization.format in FORMATS_16BIT or model.quantization.format is NumberFormat.UNKNOWN:
-        return ()
-    problem = format_problem(model, gpu)
-    return (f"vLLM may refuse it: {problem}.",) if problem else ()
+def _refusals(options: Options, model: ModelArchitecture, gpu: GPUProduct, engine: EngineClass) -> list[str]:
+    """Say what this GPU has no kernels for; a checkpoint in BF16 runs in FP16 where that is asked for."""
+    half = (
+        options.quantization or ""
+    ).strip().lower() in _HALF and model.quantization.format in FORMATS_16BIT
+    known = model.quantization.format is not NumberFormat.UNKNOWN and not half
+    problems = [
+        format_problem(model, gpu) if known else "",
+        kv_fp8_problem(gpu) if options.kv_cache_dtype == "fp8" else "",
+        image_problem(engine, gpu),
+    ]
+    return [f"vLLM may refuse it: {problem}." for problem in problems if problem]
 
 
 def _model(options: Options) -> tuple[ModelArchitecture, list[str]]:
