@@ -347,3 +347,11 @@ def test_a_cheaper_mix_is_told_of_what_the_new_spec_leads_to(diff):
         assert f"with {part['trafficPercent']} % of the traffic" in text
     assert f"instead of {found['after']['pricePerHour']} an hour" in text
     assert "(CheaperMix)" not in diff([new], [new], nodes=nodes)[1]
+
+
+def test_several_mistakes_of_one_spec_are_told_in_one_line(diff):
+    wrong = service(pool={"maxGPU": 8})
+    new, old = (diff(*pair)[1].splitlines() for pair in (([service()], [wrong]), ([wrong], [service()])))
+    words = "spec.pool.maxGPU: unknown field: did you mean maxGPUs?; spec.pool.maxGPUs: required: write it"
+    assert words in new[0]
+    assert any(f"nothing is known to run: {words}" in line for line in old)

@@ -14,7 +14,7 @@ from shardwright.api.llmservice import KIND, LLMService
 from shardwright.api.names import CLI_FIELD_MANAGER
 from shardwright.cli import live, revisions
 from shardwright.cli.decide import decide_service
-from shardwright.cli.files import InputError, UsageError, name_of
+from shardwright.cli.files import InputError, UsageError, name_of, one_line
 from shardwright.cli.plan_input import Raw, documents, parsed, with_models
 from shardwright.cli.pool_options import Nodes
 from shardwright.planner.load import Sized, replicas_of
@@ -109,7 +109,7 @@ def before_of_file(document: Document, nodes: Nodes) -> Before:
     try:
         service = document.service()
     except InputError as error:
-        return Before(notes=(f"the old spec is not valid, so nothing is known to run: {error}",))
+        return Before(notes=(f"the old spec is not valid, so nothing is known to run: {one_line(error)}",))
     spec, approved = service.spec, service.spec.approved_revision
     named = (Revision(revision=approved, number=1),) if approved else ()
     elsewhere = f"revision {approved} was in force before; only the cluster knows it (-f FILE looks)"

@@ -15,7 +15,7 @@ from shardwright.cli.decide import decide_service
 from shardwright.cli.diff_fields import changed_fields, running_of
 from shardwright.cli.diff_input import Before, Document, Key, render_template
 from shardwright.cli.diff_report import Refusal, ServiceDiff
-from shardwright.cli.files import InputError, UsageError
+from shardwright.cli.files import InputError, UsageError, one_line
 from shardwright.cli.plan_input import with_models
 from shardwright.cli.pool_options import Nodes
 from shardwright.diagnose.budget import cut_by_budget
@@ -83,7 +83,7 @@ def compare(
     try:
         service = new.service()
     except InputError as error:
-        this.refused = Refusal(reason=error.reason.value, message=str(error))
+        this.refused = Refusal(reason=error.reason.value, message=one_line(error))
         kept = Forecast(before=running, after=running, replicas_before=count, replicas_after=count)
         said = [_refusal(this.refused, runs=running is not None)]
         return this.made("Added" if this.added else "Changed", said, kept)
@@ -121,7 +121,7 @@ def _leads_to(this: Comparison, service: LLMService, new: Document, nodes: Nodes
     except UsageError:
         raise
     except InputError as error:
-        this.refused = Refusal(reason=error.reason.value, message=str(error))
+        this.refused = Refusal(reason=error.reason.value, message=one_line(error))
         return None
     this.notes += decided.notes
     this.planned = True

@@ -70,6 +70,11 @@ def name_of(path: str) -> str:
     return "standard input" if path == "-" else path
 
 
+def one_line(error: Exception) -> str:
+    """Return all that is wrong in one line."""
+    return "; ".join(str(error).splitlines())
+
+
 def of_file(path: str, error: Exception) -> InputError:
     """Put a file's name before each line of what is wrong with it; without a name nothing."""
     head = f"{name_of(path)}: " if path else ""
