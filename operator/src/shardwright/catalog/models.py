@@ -10,6 +10,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Final
 
 from shardwright.catalog.config import architecture_from_config
 from shardwright.catalog.errors import CatalogError
@@ -27,14 +28,18 @@ def incomplete_models() -> Mapping[str, str]:
     return _catalogue()[1]
 
 
-def unknown_model_message(model_id: str) -> str:
+IN_A_SPEC: Final = "put its config.json into a ConfigMap and name that in spec.model.config.configMapRef"
+"""What to do about a model that is not known, in an LLMService."""
+
+
+def unknown_model_message(model_id: str, remedy: str = IN_A_SPEC) -> str:
     """Say what of an id without an architecture: which field is missing, or which known ids look like it."""
     missing = incomplete_models().get(model_id)
     if missing is not None:
-        return f"{model_id} is known by name only ({missing}): give its config.json"
+        return f"{model_id} is known by name only ({missing}): {remedy}"
     near = get_close_matches(model_id, load_models(), n=3, cutoff=0.5)
     hint = f"; the nearest known ids are {', '.join(near)}" if near else ""
-    return f"{model_id} is not in the catalogue: give its config.json{hint}"
+    return f"{model_id} is not in the catalogue: {remedy}{hint}"
 
 
 def unknown_variant_message(variant_id: str) -> str:

@@ -227,7 +227,7 @@ def _architecture(options: Options) -> ModelArchitecture:
         return _own(options.model, options.config, options.weight_bytes)
     found = load_models().get(options.model)
     if found is None:
-        message = unknown_model_message(options.model)
+        message = unknown_model_message(options.model, "give its config.json")
         if options.model in incomplete_models():
             raise UnknownMemoryError(message)
         raise OptionError(f"model: {message}")
