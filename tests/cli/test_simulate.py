@@ -141,14 +141,10 @@ def test_a_service_that_goes_to_zero_is_refused(tmp_path, capsys, simulate):
 @pytest.mark.parametrize(
     ("row", "words", "told"),
     [
-        (
-            "0,1,99999999999",
-            [],
-            "line 2: times are from 0 to 100000000 s, lengths from 1 to 100000000 tokens",
-        ),
-        ("nan,1,1", [], "line 2: times are from 0 to"),
-        ("599,1,1", [], "--unscored-seconds: no request arrives after 600 s"),
-        ("5,1,1", ["--unscored-seconds=6"], "write less, such as 0"),
+        ("0,1,99999999999", [], "line 2: times start at 0, and lengths are from 1 to 100000000 tokens"),
+        ("nan,1,1", [], "line 2: times start at 0"),
+        ("5,1,1", ["--unscored-seconds=6"], "--unscored-seconds: must be from 0 to 5"),
+        ("5,1,1", ["--unscored-seconds=-1"], "--unscored-seconds: must be from 0 to 5"),
     ],
 )
 def test_a_trace_of_which_nothing_is_judged_is_refused(tmp_path, capsys, row, words, told):

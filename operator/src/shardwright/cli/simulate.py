@@ -6,7 +6,6 @@ replayed, 2 bad input.
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from math import ceil, isfinite
 from typing import Final, NamedTuple
@@ -21,10 +20,11 @@ from shardwright.autoscaler.replica import ReplicaModel, capacity
 from shardwright.autoscaler.signals import ScalingPlan
 from shardwright.cli import option_values, pool_options, simulation
 from shardwright.cli.decide import complain, decide
-from shardwright.cli.files import InputError, name_of, read_text
+from shardwright.cli.files import InputError, name_of, of_file, read_text
 from shardwright.cli.plan_input import read_service
 from shardwright.cli.simulation import Run
 from shardwright.cli.trace_input import COLUMNS, read_trace
+from shardwright.cluster.documents import DocumentError, parse_json
 from shardwright.planner.types import NoPlan
 from shardwright.render.startup import startup_budget
 from shardwright.render.storage import source_type
@@ -47,6 +47,8 @@ PERCENTILE: Final = 99.0
 TRIM_SLOTS: Final = 20
 """Slots of 15 s that the clairvoyant lowers at once."""
 MOST_REPLICAS: Final = 1000
+UNSCORED_S: Final = 600.0
+"""Of the start, which says more of the size that a fleet began with than of its rule."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -84,7 +86,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--gpus-per-replica", type=option_values.whole, metavar="N", help="instead of the plan's; else 1"
     )
     parser.add_argument(
-        "--unscored-seconds", type=float, default=600.0, metavar="S", help="not judged at the start"
+        "--unscored-seconds",
+        type=float,
+        metavar="S",
+        help=f"not judged at the start; {UNSCORED_S:g}, or 0 for a trace that is no longer",
     )
     parser.add_argument("--seed", type=int, default=1, help="of offsets and cold starts")
     parser.add_argument(
@@ -100,7 +105,8 @@ def run(args: argparse.Namespace) -> int:
     """Read, replay, print; return the exit code."""
     try:
         unit = _Unit(*_model(args.replica_model)) if args.replica_model else _planned(args)
-        trace = _trace(args.trace, args.trace_scale, args.seed, args.unscored_seconds)
+        trace = _trace(args.trace, args.trace_scale, args.seed)
+        args.unscored_seconds = _unscored_s(args.unscored_seconds, trace)
         plan = _plan(args, unit, trace)
         names = list(dict.fromkeys(args.policy or ["shardwright"]))
         policies = [_policy(name, plan) for name in names]
@@ -170,9 +176,9 @@ def _planned(args: argparse.Namespace) -> _Unit:
 def _model(path: str) -> tuple[ReplicaModel, float]:
     where = name_of(path)
     try:
-        found = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{where}: is not JSON ({error})") from error
+        found = parse_json(read_text(path))
+    except DocumentError as error:
+        raise of_file(path, error) from error
     keys = {*KEYS, COLD_START}
     if not isinstance(found, dict) or set(found) != keys:
         raise InputError(f"{where}: must be one object with exactly the keys {', '.join(sorted(keys))}")
@@ -190,16 +196,26 @@ def _model(path: str) -> tuple[ReplicaModel, float]:
     return ReplicaModel(**terms), float(found[COLD_START])
 
 
-def _trace(path: str, copies: int, seed: int, unscored_s: float) -> Trace:
+def _trace(path: str, copies: int, seed: int) -> Trace:
     if not 1 <= copies <= 100:
         raise InputError(f"--trace-scale: must be from 1 to 100, not {copies}")
-    trace = overlaid(read_trace(path), copies, seed)
-    if not unscored_s <= trace.arrival_s[-1]:
+    trace = read_trace(path)
+    try:
+        return overlaid(trace, copies, seed)
+    except ValueError as error:
+        raise of_file(path, error) from error
+
+
+def _unscored_s(given: float | None, trace: Trace) -> float:
+    """Return how much of the start is not judged; some of the trace always is."""
+    if given is None:
+        return UNSCORED_S if trace.end_s > UNSCORED_S else 0.0
+    if not 0 <= given <= trace.end_s:
         raise InputError(
-            f"--unscored-seconds: no request arrives after {unscored_s:g} s, so that none would be judged: "
-            "give a longer trace, or write less, such as 0"
+            f"--unscored-seconds: must be from 0 to {trace.end_s:g}, where the last request arrives, or none "
+            f"would be judged; not {given:g}"
         )
-    return trace
+    return given
 
 
 def _plan(args: argparse.Namespace, unit: _Unit, trace: Trace) -> ScalingPlan:
@@ -214,8 +230,10 @@ def _plan(args: argparse.Namespace, unit: _Unit, trace: Trace) -> ScalingPlan:
                 "its hours and waits would not be the service's: leave scaleToZero out of the file"
             )
         targets = resolved.targets
-        ttft_ms, tpot_ms = ttft_ms or targets.ttft.milliseconds, tpot_ms or targets.tpot.milliseconds
-        percentile = percentile or float(min(targets.ttft.percentile, targets.tpot.percentile))
+        ttft_ms = targets.ttft.milliseconds if ttft_ms is None else ttft_ms
+        tpot_ms = targets.tpot.milliseconds if tpot_ms is None else tpot_ms
+        if percentile is None:
+            percentile = float(min(targets.ttft.percentile, targets.tpot.percentile))
         low = low if low is not None else resolved.scale.min_replicas
         high = high if high is not None else resolved.scale.max_replicas
         gpus = spec.pool.max_gpus
@@ -228,12 +246,12 @@ def _plan(args: argparse.Namespace, unit: _Unit, trace: Trace) -> ScalingPlan:
             model=unit.model,
             ttft_s=ttft_ms / 1000,
             tpot_s=tpot_ms / 1000,
-            percentile=percentile or PERCENTILE,
+            percentile=PERCENTILE if percentile is None else percentile,
             input_tokens=sum(trace.input_tokens) / requests,
             output_tokens=sum(trace.output_tokens) / requests,
             min_replicas=1 if low is None else max(1, low),
             max_replicas=min(MOST_REPLICAS, high or MOST_REPLICAS),
-            gpus_per_replica=max(1, args.gpus_per_replica or unit.gpus),
+            gpus_per_replica=args.gpus_per_replica or unit.gpus,
             max_gpus=gpus,
             cold_start_s=unit.cold_start_s,
         )
@@ -245,6 +263,8 @@ def _policy(text: str, plan: ScalingPlan) -> Policy | None:
     """Return the rule that an option names; None for the clairvoyant, which is no rule."""
     name, _, value = text.partition(":")
     number = _number(value)
+    if value and name in {"shardwright", "llm-d", "wva"}:
+        raise InputError(f"--policy: {name} takes no value")
     rules: dict[str, Callable[[float | None], Policy | None]] = {
         "clairvoyant": lambda _: None,
         "shardwright": lambda _: Own(plan),

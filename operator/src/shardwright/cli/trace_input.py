@@ -6,19 +6,19 @@ Decides which file is of which format and how each is read. What its figures mea
 
 import csv
 import gzip
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from io import StringIO
 from itertools import pairwise
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shardwright.autoscaler.replay.history import Keys, Window, of_lines, of_windows
 from shardwright.autoscaler.replay.trace import Trace
-from shardwright.cli.files import LARGEST_BYTES, InputError, name_of, read_text
+from shardwright.cli.files import LARGEST_BYTES, InputError, name_of, of_file, read_text
+from shardwright.cluster.documents import DocumentError, parse_json
 
 COLUMNS: Final = ("arrival_s", "input_tokens", "output_tokens")
 JSON_LINES: Final = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
@@ -33,11 +33,10 @@ def read_trace(path: str) -> Trace:
 
 def read_json_lines(path: str, keys: Keys) -> tuple[Trace, int]:
     """Read a log; see `of_lines`. Raises InputError."""
-    where = name_of(path)
     try:
-        return of_lines(_objects(path, where), keys)
+        return of_lines(_objects(path), keys)
     except ValueError as error:
-        raise InputError(f"{where}: {error}") from error
+        raise of_file(path, error) from error
 
 
 def read_prometheus(
@@ -73,9 +72,9 @@ def _matrix(path: str) -> dict[float, float]:
     """Read what the API answered to a range query, several series added up; NaN is left out."""
     where = name_of(path)
     try:
-        answer = json.loads(_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{where}: is not JSON ({error})") from error
+        answer: Any = parse_json(_text(path))
+    except DocumentError as error:
+        raise of_file(path, error) from error
     found: dict[float, float] = defaultdict(float)
     try:
         if answer["status"] != "success" or answer["data"]["resultType"] != "matrix":
@@ -88,42 +87,50 @@ def _matrix(path: str) -> dict[float, float]:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{where}: is not the answer to a range query (/api/v1/query_range)") from error
+    if not all(map(isfinite, found)):
+        raise InputError(f"{where}: has a value at a time that is none")
     if not found:
         raise InputError(f"{where}: has no values: no series matched, or there was none at that time")
     return dict(found)
 
 
-def _objects(path: str, where: str) -> Iterator[tuple[int, Mapping[str, object]]]:
-    for number, line in enumerate(_text(path).splitlines(), 1):
+def _objects(path: str) -> Iterator[tuple[int, Mapping[str, object]]]:
+    """Give the objects of JSON lines. Raises ValueError naming the line."""
+    for number, line in enumerate(_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"{where}, line {number}: is not JSON ({error})") from error
+            found = parse_json(line)
+        except DocumentError as error:
+            raise ValueError(f"line {number}: {error}") from error
         if not isinstance(found, dict):
-            raise InputError(f"{where}, line {number}: must be one object")
+            raise DocumentError(f"line {number}: must be one object")
         yield number, found
 
 
 def _read_csv(path: str) -> Trace:
-    where = name_of(path)
-    rows = csv.DictReader(StringIO(_text(path)))
+    text = _text(path)
+    try:
+        return _of_csv(text)
+    except (ValueError, csv.Error) as error:
+        raise of_file(path, error) from error
+
+
+def _of_csv(text: str) -> Trace:
+    rows = csv.DictReader(StringIO(text))
     if rows.fieldnames is None or not set(COLUMNS) <= set(rows.fieldnames):
-        raise InputError(f"{where}: the first line must name the columns {', '.join(COLUMNS)}")
+        raise ValueError(f"the first line must name the columns {', '.join(COLUMNS)}")
     found: list[tuple[float, int, int]] = []
     for number, row in enumerate(rows, 2):
         try:
             one = (float(row["arrival_s"]), int(row["input_tokens"]), int(row["output_tokens"]))
         except (TypeError, ValueError) as error:
-            raise InputError(f"{where}, line {number}: is not three numbers") from error
-        if not (0 <= one[0] <= 1e8 and 1 <= one[1] <= 10**8 and 1 <= one[2] <= 10**8):
-            raise InputError(
-                f"{where}, line {number}: times are from 0 to 100000000 s, lengths from 1 to 100000000 tokens"
-            )
+            raise ValueError(f"line {number}: is not three numbers") from error
+        if not (0 <= one[0] < inf and 1 <= one[1] <= 10**8 and 1 <= one[2] <= 10**8):
+            raise ValueError(f"line {number}: times start at 0, and lengths are from 1 to 100000000 tokens")
         found.append(one)
     if not found:
-        raise InputError(f"{where}: has no requests")
+        raise ValueError("has no requests")
     found.sort()
     return Trace([r[0] for r in found], [r[1] for r in found], [r[2] for r in found])
 

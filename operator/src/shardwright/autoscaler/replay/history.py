@@ -7,7 +7,6 @@ counters say how many came and how long they were on average, and nothing of sin
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import isfinite
 from typing import Final
 
 from shardwright.autoscaler.replay.trace import Trace, uniform
@@ -18,6 +17,8 @@ OUTPUTS: Final = ("output_tokens", "completion_tokens", "usage.completion_tokens
 """Where a line is looked at unless another key is named: our own names, and those of the OpenAI API."""
 MILLIS: Final = 1e11
 """A time above this counts milliseconds: as seconds it would be in the year 5138."""
+LATEST: Final = 1e18
+"""No time is later, in whatever unit."""
 LONGEST_TOKENS: Final = 10**8
 MOST_REQUESTS: Final = 20_000_000
 
@@ -74,6 +75,8 @@ def of_windows(windows: Sequence[Window], length_s: float, seed: int) -> Trace:
         carried -= count
         if not one.requests:
             continue
+        if max(one.input_tokens, one.output_tokens) > LONGEST_TOKENS * one.requests:
+            raise ValueError(f"more than {LONGEST_TOKENS} tokens a request at {one.end_s:g}")
         into = max(1, round(one.input_tokens / one.requests))
         out = max(1, round(one.output_tokens / one.requests))
         begin = one.end_s - length_s
@@ -111,7 +114,7 @@ def _seconds(value: object, number: int) -> float:
         if read.tzinfo is None:
             raise ValueError(f"line {number}: {value!r} has no time zone: end it with Z or an offset")
         return read.timestamp()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LATEST:
         raise ValueError(f"line {number}: {value!r} is no time")
     return value / 1000 if abs(value) > MILLIS else float(value)
 

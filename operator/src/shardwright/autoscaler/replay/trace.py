@@ -10,6 +10,8 @@ from itertools import pairwise
 
 SPREAD_S = 60.0
 """Copies start within this time, so that their instants differ and the shape of the load stays."""
+LONGEST_S = 366 * 86_400.0
+"""Of a trace. What is longer has times of another unit or origin, and would be ticked for hours."""
 _MASK = (1 << 64) - 1
 
 
@@ -39,6 +41,11 @@ class Trace:
             raise ValueError("arrival_s is not sorted: sort the trace by arrival")
         if any(tokens < 1 for tokens in (*self.input_tokens, *self.output_tokens)):
             raise ValueError("input_tokens and output_tokens are at least 1: leave out empty requests")
+        if self.end_s > LONGEST_S:
+            raise ValueError(
+                f"the last request comes after {self.end_s / 86_400:.4g} days, and at most "
+                f"{LONGEST_S / 86_400:g} are replayed: times are all of one unit, from the trace's start"
+            )
 
     @property
     def end_s(self) -> float:
