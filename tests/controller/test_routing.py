@@ -208,6 +208,21 @@ async def test_an_operator_that_routes_by_default_leaves_what_a_spec_says(fake, 
     assert fake.condition("chat", "Ready")[0] == "True"
 
 
+async def test_a_service_alone_is_told_what_it_cannot_do(fake):
+    await begun(fake, routing={"type": "Service"})
+    assert fake.condition("chat", "Accepted") == ("True", "Valid")
+    told = fake.message("chat", "Accepted")
+    assert "gets a 500 or a reset from an engine that drains" in told
+    assert fake.condition("chat", "Ready")[0] == "True"
+    fake.put("chat", routing={"type": "Service", "policy": "RoundRobin"})
+    await asyncio.sleep(5)
+    assert fake.condition("chat", "Accepted") == ("True", "NotImplemented"), "what is ignored comes first"
+    assert "a 500 or a reset" in fake.message("chat", "Accepted")
+    fake.put("chat", **ROUTER)
+    await asyncio.sleep(5)
+    assert "reset" not in fake.message("chat", "Accepted")
+
+
 async def test_routing_by_default_moves_what_serves_without_moving_an_engine(fake):
     await begun(fake)
     engines = fake.deployments()

@@ -8,6 +8,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from shardwright.api.defaults import resolve
 from shardwright.api.support import unimplemented
@@ -23,7 +24,7 @@ from shardwright.planner.explanation.build import Case, case_of
 from shardwright.planner.explanation.document import Service
 from shardwright.planner.placement import place
 from shardwright.planner.types import Decision, Placement, Plan, PlanRequest
-from shardwright.render import overlay, pod_fields
+from shardwright.render import overlay, pod_fields, routing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,8 @@ def _checked(inputs: Inputs) -> tuple[EngineClass, tuple[str, ...]]:
         engine = engine_class(version) if version else engine_class()
     except CatalogError as error:
         raise of_file(inputs.path, InputError(f"spec.{error}")) from error
-    problems = (*unimplemented(spec), *overlay.check(spec), *pod_fields.check(spec), *schedule.check(spec))
+    found = overlay.check(spec), pod_fields.check(spec), schedule.check(spec), routing.check(spec)
+    problems = (*unimplemented(spec), *chain(*found))
     if blocking := [p for p in problems if p.blocking]:
         refused = "\n".join(f"{p.field}: {p.message}" for p in blocking)
         raise of_file(inputs.path, InputError(refused, blocking[0].reason))

@@ -30,7 +30,7 @@ from shardwright.controller.references import References, Resolved, unknown_vari
 from shardwright.controller.rolling import answering, claimable, needs_a_whole_set
 from shardwright.metrics.exposition import Exposition
 from shardwright.planner.types import ModelChoice, NoPlan
-from shardwright.render import overlay
+from shardwright.render import overlay, routing
 from shardwright.render.approval import in_force
 from shardwright.render.revision import RevisionError
 
@@ -249,7 +249,7 @@ class Admission:
         resolved = case.resolved
         spec = service.spec
         found = unimplemented(spec), unknown_variants(spec), overlay.check(spec), schedule.check(spec)
-        problems = (*chain(*found), *resolved.problems)
+        problems = (*chain(*found), *resolved.problems, *routing.check(spec))
         if case.kept is not None:
             self.metrics.planned("Kept")
             return self.planning.propose_kept(entry, service, case.kept, problems)

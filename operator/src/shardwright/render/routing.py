@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardwright.api.llmservice import LLMServiceSpec
+from shardwright.api.problems import Problem
+from shardwright.api.reasons import Reason
 from shardwright.planner.engine_args import parse
 from shardwright.planner.types import Plan
 
@@ -29,6 +31,18 @@ def wants_router(spec: LLMServiceSpec) -> bool:
 def wants_gateway(spec: LLMServiceSpec) -> bool:
     """Whether an existing Gateway leads to the service."""
     return spec.routing is not None and spec.routing.type == "Gateway"
+
+
+def check(spec: LLMServiceSpec) -> tuple[Problem, ...]:
+    """Say what a Service alone cannot do, where a spec asks for that."""
+    if spec.routing is None or spec.routing.type != "Service":
+        return ()
+    message = (
+        "the Service balances connections, not requests: a client that keeps one sees no new replica, and "
+        "gets a 500 or a reset from an engine that drains; use new connections, a gateway of yours, or type: "
+        "Router"
+    )
+    return (Problem(reason=Reason.VALID, field="spec.routing.type", message=message, blocking=False),)
 
 
 def by_tokens(spec: LLMServiceSpec) -> bool:
