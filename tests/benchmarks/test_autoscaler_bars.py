@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from autoscaler_picture import picture
 from bench_autoscaler import CASES, QUICK, RESULTS, case_rows, failures, infeasible_rows, markdown
 
@@ -18,6 +19,14 @@ def test_the_bars_hold_on_what_ci_replays():
 def test_the_committed_results_keep_the_bars():
     rows = json.loads(RESULTS.read_text())["rows"]
     assert failures(rows, CASES) == []
+
+
+@pytest.mark.parametrize("figures", [{"gpuHours": 8.9}, {"attainment": 0.98}])
+def test_a_clairvoyant_that_is_worse_than_the_reference_s_misses_a_bar(figures):
+    rows = json.loads(RESULTS.read_text())["rows"]
+    worse = [one | figures if (one["trace"], one["rule"]) == ("conv", "clairvoyant") else one for one in rows]
+    [missed] = failures(worse, CASES)
+    assert missed.startswith("conv: the clairvoyant's")
 
 
 def test_the_documents_show_the_committed_results():
