@@ -118,6 +118,22 @@ def test_what_was_not_asked_since_is_known_and_not_new():
     assert not fleet_signals(Counts(ready=2), [span, still], EDGES, 15.0).renewed, "one of two"
 
 
+@pytest.mark.parametrize(
+    ("signal", "name"),
+    [
+        (Signal.TTFT_COUNT, "first_tokens"), (Signal.PROMPT_TOKENS, "input_tokens"),
+        (Signal.FINISHED_TOKENS, "output_tokens"), (Signal.GAP_COUNT, "tokens"), (Signal.GAP_SUM, "token_s"),
+        (Signal.TPOT_WITHIN, "slow_finished"), (Signal.PROMPTS_WITHIN, "long_first_tokens"),
+    ],
+)  # fmt: skip
+def test_what_one_pod_does_not_count_is_not_known_of_the_fleet(signal, name):
+    whole = Span(moment(0, 100), moment(15, 130))
+    found = told(whole, Span(moment(0, 100), moment(15, 130, **{signal: None})))
+    assert (found.reporting, found.arrived.number) == (2, pytest.approx(60))
+    assert isinstance(getattr(found, name), Unknown)
+    assert not isinstance(getattr(told(whole, whole), name), Unknown)
+
+
 def test_nothing_done_is_zero_and_nothing_seen_is_unknown():
     idle = told(Span(moment(0, 100), moment(15, 100, kv=0.0)))
     assert idle.arrived is idle.waiting is idle.kv_share is idle.first_tokens is ZERO

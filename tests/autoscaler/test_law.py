@@ -126,7 +126,8 @@ def test_unknown_never_lowers(history, last, names, unknown, ticks):
         assert desired >= min(size, state.ceiling or size)
         if desired == size:
             assert decision.rule is not ScalingRule.RECENT_PEAK
-    zeros = replace(blind, reporting=blind.ready, **dict.fromkeys(READINGS, ZERO))
+    there = {"ready": size, "reporting": size, "starting": 0, "draining": 0}
+    zeros = replace(blind, **there, **dict.fromkeys(READINGS, ZERO))
     assert tick(state, zeros, PLAN, now)[1] >= min(size, state.ceiling or size)
 
 
@@ -296,6 +297,14 @@ def test_a_wrong_model_is_found_out_at_any_load():
             own = Own(plan)
             replay(steady(rate, 2400, 9), world(first_replicas=3), own)
             assert own.state.slowness == pytest.approx(1 / factor, rel=0.12)
+
+
+def test_engines_that_do_not_report_say_nothing_of_how_slow_the_others_are():
+    """Their tokens are missing in the sums, so that the others would seem to be less busy than they are."""
+    slow, _ = lived([busy(token_s=Value(1500))] * 20)
+    half, _ = lived([busy(token_s=Value(400), tokens=Value(6000), reporting=2)] * 20, state=slow)
+    assert half.slowness == slow.slowness
+    assert lived([busy(token_s=Value(400), tokens=Value(6000))] * 20, state=slow)[0].slowness != slow.slowness
 
 
 def test_pods_without_a_node_are_taken_back_after_a_minute_and_tried_again_later():
