@@ -120,6 +120,16 @@ class World:
     def ready(self, name: str) -> None:
         self.until(name, "Ready", "True")
 
+    def until_event(self, name: str, reason: str) -> None:
+        """Wait for an event of a service: it is posted after the status that tells the same."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+
+        def posted() -> bool:
+            found = self.cluster.api.get(path)["items"]
+            return any((e["regarding"]["name"], e["reason"]) == (name, reason) for e in found)
+
+        wait_until(posted, f"the event {reason} of {name}")
+
     def children(self, name: str | None = None) -> dict[tuple[str, str], Json]:
         found = {}
         for kind, path in CHILDREN.items():

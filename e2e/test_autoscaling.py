@@ -124,8 +124,7 @@ def test_up_under_load_and_never_down_for_what_is_not_known(fleet: Fleet) -> Non
     told = fleet.scaling
     assert (told["mode"], told["desiredReplicas"]) == ("Auto", size)
     assert told["decisions"][0]["replicas"] == size
-    events = world.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events")["items"]
-    assert any(event["reason"] == "ScaledUp" for event in events)
+    world.until_event("chat", "ScaledUp")
     changes = world.operator.metrics()
     assert any(name.startswith("shardwright_size_changes_total") for name in changes), changes
 

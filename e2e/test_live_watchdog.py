@@ -95,11 +95,6 @@ def restarts(world: LiveWorld, service: str) -> set[int]:
     return {pod["status"]["containerStatuses"][0]["restartCount"] for pod in world.serving(service)}
 
 
-def events(world: LiveWorld, service: str) -> set[str]:
-    found = world.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events")["items"]
-    return {event["reason"] for event in found if event["regarding"]["name"] == service}
-
-
 @pytest.mark.parametrize("service", CASES)
 def test_a_broken_engine_is_replaced_while_the_others_serve_and_no_other_request_is_lost(
     cases: dict[str, Case], service: str
@@ -124,4 +119,4 @@ def test_a_broken_engine_is_replaced_while_the_others_serve_and_no_other_request
     # What had begun on it is cut with it; what had not goes to another.
     assert {result.outcome for result in lost} <= {Outcome.CUT}, lost
     assert len(results) - len(lost) > 50
-    assert reason in events(world, service)
+    world.until_event(service, reason)

@@ -70,11 +70,6 @@ def told_to_strangers(world: LiveWorld) -> set[int]:
         return {result.status for result in stranger.at_once(3)}
 
 
-def events(world: LiveWorld) -> set[str]:
-    found = world.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events")["items"]
-    return {event["reason"] for event in found}
-
-
 def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client) -> None:
     assert lost(client.at_once(3)) == {}
     world.until("chat", "Ready", "True", "ScaledToZero")
@@ -82,7 +77,7 @@ def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client)
     status = world.get("chat")["status"]
     assert (status["replicas"], status["scaling"]["desiredReplicas"]) == (0, 0)
     assert status["plan"]["pricePerHour"] == "0.00"
-    assert "ScaledToZero" in events(world)
+    world.until_event("chat", "ScaledToZero")
     assert len(world.ready_pods("chat", "router")) == 2
 
     # Another operator finds it there, and leaves it.
@@ -103,7 +98,7 @@ def test_to_zero_and_back_twice_without_a_loss(world: LiveWorld, client: Client)
     assert len(engines(world)) == 1
     assert size(world) == 1
     world.until("chat", "Ready", "True", "Serving")
-    assert "Woken" in events(world)
+    world.until_event("chat", "Woken")
     told = world.get("chat")["status"]["scaling"]["decisions"]
     assert [each["rule"] for each in told[:2]] == ["Woken", "Idle"]
     assert told_to_strangers(world) == {401}, "the engine asks for it too"
