@@ -199,11 +199,19 @@ def test_a_key_guards_v1_and_not_invocations(start: Start, kind: str) -> None:
     assert engine.ask("POST", "/invocations", chat)[0] in ({200} if kind == SIMULATED else {200, 400})
 
 
-@KINDS
-def test_the_life_of_an_engine(start: Start, kind: str) -> None:
-    engine = start("--shutdown-timeout=60", "--max-num-queued-reqs=2", kind=kind, start_s=4.0)
+def test_nobody_listens_while_it_loads(start: Start) -> None:
+    engine = start(start_s=10_000.0)
+    wait_until(lambda: "Starting to load model" in engine.process.tail(), "its loading")
     with pytest.raises(ConnectionRefusedError):
         engine.health()
+
+
+@KINDS
+def test_the_life_of_an_engine(start: Start, kind: str) -> None:
+    engine = start("--shutdown-timeout=60", "--max-num-queued-reqs=2", kind=kind)
+    if kind != SIMULATED:
+        with pytest.raises(ConnectionRefusedError):
+            engine.health()
     wait_until(lambda: serving(engine), "the engine")
     assert json.loads(engine.ask("GET", "/v1/models")[1])["data"][0]["id"] == "chat"
     status, answer = engine.complete()
