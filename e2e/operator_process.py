@@ -237,18 +237,12 @@ def in_a_hurry(directory: Path, changes: str) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(directory), str(ROOT / "operator" / "src")])}
 
 
-SERVICES_PATH = "/apis/shardwright.dev/v1alpha1/llmservices"
-
-
 def install_crds(cluster: Cluster) -> None:
     """Apply the CRDs of the checkout and wait until the server serves them."""
     files = sorted(CRDS.glob("*.yaml"))
     if not files:
         raise ProcessError(f"no CRD in {CRDS}; run `make generate` first")
-    for file in files:
-        cluster.kubectl("apply", "--server-side", "-f", str(file))
-    # Not `kubectl wait`: it fails on a definition that has no conditions yet.
-    wait_until(lambda: cluster.api.get(SERVICES_PATH), "the API server to serve LLMServices")
+    cluster.define(*(yaml.safe_load(file.read_text()) for file in files))
 
 
 def render_chart(cluster: Cluster, namespace: str, values: Iterable[str] = ()) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from api.cases import RULES, SCHEMA, RuleCase, SchemaCase, service
 from api.strategies import SPECS
 from harness.api import ApiError
 from harness.cluster import Cluster, CommandError
-from harness.waiting import wait_until
 from shardwright.api.crd import crd, models_below
 from shardwright.api.llmservice import LLMService
 from shardwright.api.parse import InvalidSpec, parse_service
@@ -35,8 +34,7 @@ Answer = Callable[[Json], list[tuple[str, str]]]
 @pytest.fixture(scope="module")
 def served(cluster: Cluster) -> Cluster:
     """Install the CRD of this checkout on the shared control plane."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    wait_until(lambda: cluster.api.get(f"{GROUP_PATH}/llmservices"), "the resource")
+    cluster.define(yaml.safe_load(CRD.read_text()))
     return cluster
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from harness.api import Api, ApiError, Json
 from harness.cluster import Cluster
+from harness.crds import gateway_crds
 from harness.nodes import GPU_RESOURCE, Manifest
 from harness.processes import is_alive
 from harness.waiting import wait_until
@@ -161,6 +162,38 @@ def test_work_goes_on_after_an_outage_of_the_api_server(cluster: Cluster, namesp
         cluster.api.get("/readyz")
     cluster.apply(deployment("after", namespace, product="NVIDIA-RTX-A6000", gpus=1, replicas=2))
     wait_for_pods(cluster, namespace, 2)
+
+
+def test_what_is_defined_is_served_at_once_also_after_an_outage(cluster: Cluster) -> None:
+    """An API server that has just started answers the first request for it with 429, which nobody may have to expect."""
+    definitions = gateway_crds()
+    cluster.define(*definitions)
+    paths = [f"/apis/{d['spec']['group']}/v1/{d['spec']['names']['plural']}" for d in definitions]
+    assert [cluster.api.get(path)["items"] for path in paths] == [[], []]
+    with cluster.without_apiserver():
+        pass
+    assert [cluster.api.get(path)["items"] for path in paths] == [[], []]
+
+
+def test_a_fault_of_a_namespace_is_in_force_at_once_and_so_is_its_end(
+    cluster: Cluster, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    spec = {"containers": [{"name": "main", "image": "none"}]}
+
+    def faults(name: str) -> Json:
+        return cluster.api.post(pods, {"metadata": {"name": name}, "spec": spec})["metadata"].get(
+            "annotations", {}
+        )
+
+    for number in range(5):
+        cluster.break_namespace(namespace, never_ready="true")
+        assert faults(f"broken-{number}")[NEVER_READY] == "true"
+        cluster.mend_namespace(namespace, "never-ready")
+        assert not faults(f"whole-{number}")
+    found = cluster.api.get(pods)["items"]
+    assert len(found) == 10
+    assert not [pod for pod in found if NEVER_READY in pod["metadata"].get("annotations", {})]
 
 
 def test_two_clusters_know_nothing_of_each_other_and_stop_leaves_nothing(cluster: Cluster) -> None:

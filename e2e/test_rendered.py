@@ -66,9 +66,7 @@ def apply(cluster: Cluster, objects: list[dict[str, Any]]) -> list[dict[str, Any
 @pytest.fixture(scope="module", autouse=True)
 def crds(cluster: Cluster) -> None:
     """Let the real schemas check what leads from a Gateway."""
-    cluster.apply(*gateway_crds())
-    for kind in ("httproutes.gateway.networking.k8s.io", "inferencepools.inference.networking.k8s.io"):
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{kind}")
+    cluster.define(*gateway_crds())
 
 
 @pytest.mark.parametrize("case", CASES)

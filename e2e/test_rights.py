@@ -180,10 +180,7 @@ def gone(probe: Callable[[], object]) -> bool:
 
 
 def test_what_is_granted_is_what_is_used(cluster: Cluster, namespace: str, audit_log: Path) -> None:
-    cluster.apply(POD_MONITORS, *gateway_crds())
-    wait_until(lambda: cluster.api.get("/apis/monitoring.coreos.com/v1/podmonitors"), "PodMonitors")
-    for kind in ("gateway.networking.k8s.io/v1/httproutes", "inference.networking.k8s.io/v1/inferencepools"):
-        wait_until(lambda: cluster.api.get(f"/apis/{kind}"), kind)  # noqa: B023
+    cluster.define(POD_MONITORS, *gateway_crds())
     cluster.apply(*nodes.demo_pool(), *referred(namespace))
     path = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/llmservices/chat"
     values = ("rbac.markNodes=true", "rbac.gateways=true")

@@ -14,7 +14,6 @@ from harness.waiting import wait_until
 pytestmark = pytest.mark.cluster
 
 NOTE = "shardwright.dev/weights-fetched"
-FAULT = "kwok.shardwright.test/never-ready"
 
 
 def cached(world: World, replicas: int = 2, **spec: Json) -> Json:
@@ -72,13 +71,7 @@ def hold_jobs(world: World) -> None:
 
 
 def let_go(world: World) -> None:
-    path = f"/api/v1/namespaces/{world.namespace}"
-    world.cluster.api.merge(
-        path, {"metadata": {"labels": {FAULT: None, "kwok.shardwright.test/faults": None}}}
-    )
-    for pod in world.pods():
-        at = f"{path}/pods/{pod['metadata']['name']}"
-        world.cluster.api.merge(at, {"metadata": {"annotations": {FAULT: None}}})
+    world.cluster.mend_namespace(world.namespace, "never-ready")
 
 
 def say(world: World, word: str) -> None:

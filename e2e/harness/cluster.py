@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,7 +20,7 @@ from typing import Self
 import yaml
 
 from harness import binaries, components, kubeconfig
-from harness.api import Api, Json
+from harness.api import Api, ApiError, Json
 from harness.certs import Authority, KeyPair
 from harness.ports import free_ports
 from harness.processes import Process, ProcessError, stop_all
@@ -36,6 +37,7 @@ _FAULT_PATHS = {
     "MutatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
 }
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SERVERS = ("etcd", "kube-apiserver")
 _CLIENTS = ("kube-controller-manager", "kube-scheduler", "kwok")
 _PROGRAMS = (*_SERVERS, *_CLIENTS, "kubectl", "helm")
@@ -137,6 +139,14 @@ class Cluster:
         """Apply manifests with kubectl, in the order given."""
         self.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
+    def define(self, *definitions: Json) -> None:
+        """Apply CRDs and wait until the server serves what they define.
+
+        Not `kubectl wait`: it fails on a definition that has no conditions yet.
+        """
+        self.apply(*definitions)
+        wait_until(lambda: self._serves(definitions), "the API server to serve what is defined")
+
     @contextlib.contextmanager
     def without_apiserver(self) -> Iterator[None]:
         """End the API server without warning, as a crash would, and start it again afterwards, whatever happened."""
@@ -158,6 +168,10 @@ class Cluster:
         stop_all(clients, grace_s=0.0)
         self._processes["kube-apiserver"].start()
         self._wait_for_apiserver()
+        # Ready as it is, it answers the first request for what a CRD defines with 429, and only then reads it.
+        self._until(
+            lambda: self._serves(self.api.get(_DEFINITIONS)["items"]), "what CRDs define", needed=_SERVERS
+        )
         # A new kwok would wait until the leases of the old one expire before it looks after their nodes.
         self._until(lambda: self.api.delete(_NODE_LEASES), "the end of the node leases", needed=_SERVERS)
         for client in clients:
@@ -183,8 +197,30 @@ class Cluster:
     def break_namespace(self, namespace: str, **faults: str) -> None:
         """Give every pod created in a namespace from now on the faults of `stages/faults.yaml`, as in `fail="OOMKilled"`."""
         labels = {f"{FAULT_PREFIX}{name.replace('_', '-')}": value for name, value in faults.items()}
-        labels[f"{FAULT_PREFIX}faults"] = "on"
-        self.api.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
+        self._label(namespace, labels | {f"{FAULT_PREFIX}faults": "on"})
+        wait_until(lambda: labels.items() <= self._faults(namespace).items(), "the faults in force")
+
+    def mend_namespace(self, namespace: str, fault: str) -> None:
+        """Give pods created from now on no faults any more, and take one off those that are there."""
+        self._label(namespace, {f"{FAULT_PREFIX}{name}": None for name in ("faults", fault)})
+        wait_until(lambda: not self._faults(namespace), "the end of the faults")
+        self.mend_pods(namespace, fault)
+
+    def mend_pods(self, namespace: str, fault: str) -> int:
+        """Take a fault off the pods that are there and have it, and give how many these were."""
+        path, key = f"/api/v1/namespaces/{namespace}/pods", f"{FAULT_PREFIX}{fault}"
+        mended = 0
+        for metadata in (pod["metadata"] for pod in self.api.get(path)["items"]):
+            if key not in metadata.get("annotations", {}):
+                continue
+            try:
+                self.api.merge(f"{path}/{metadata['name']}", {"metadata": {"annotations": {key: None}}})
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:  # one that was leaving has left
+                    raise
+            else:
+                mended += 1
+        return mended
 
     def wait_for_nodes(self, count: int) -> None:
         """Wait until at least this many nodes are ready and free of the taint they are born with."""
@@ -287,6 +323,23 @@ class Cluster:
     def _wait_for_apiserver(self) -> None:
         with contextlib.closing(Api(self.kubeconfig)) as probe:
             self._until(lambda: probe.get("/readyz") == "ok", "the API server", needed=_SERVERS)
+
+    def _label(self, namespace: str, labels: Json) -> None:
+        self.api.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": labels}})
+
+    def _faults(self, namespace: str) -> Json:
+        """Give the faults that a pod gets now: the server believes a label a moment after it has stored it."""
+        spec = {"containers": [{"name": "main", "image": "none"}]}
+        probe = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": spec}
+        made = self.api.post(f"/api/v1/namespaces/{namespace}/pods?dryRun=All", probe)
+        found = made["metadata"].get("annotations", {})
+        return {key: value for key, value in found.items() if key.startswith(FAULT_PREFIX)}
+
+    def _serves(self, definitions: Iterable[Json]) -> bool:
+        for spec in (definition["spec"] for definition in definitions):
+            for version in (each["name"] for each in spec["versions"] if each["served"]):
+                self.api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1")
+        return True
 
     def _until(self, probe: Callable[[], object], what: str, needed: Iterable[str]) -> None:
         def checked() -> object:
