@@ -100,6 +100,8 @@ class Api:
         query = f"{path}?watch=1&resourceVersion={version}&timeoutSeconds={_WATCH_S}&{selector}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=60)
         async with self._session.get(query, timeout=timeout) as answer:
+            if answer.status >= 400:
+                raise RefusedError(answer.status, await answer.text())
             buffer = b""
             try:
                 async for chunk in answer.content.iter_any():

@@ -62,7 +62,10 @@ class Nodes:
         """Renew all leases, for ever."""
         while True:
             for name, node in list(self._nodes.items()):
-                if _wanted(node) == "True":
+                if _said(node) != _wanted(node):
+                    # What it was told before was not taken, and nothing has happened to it since.
+                    await self._try(self._tell(node))
+                elif _wanted(node) == "True":
                     await self._try(self._renew(name))
             await asyncio.sleep(_HEARTBEAT_S)
 
