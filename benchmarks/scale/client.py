@@ -143,6 +143,8 @@ class Client:
         query = f"watch=1&resourceVersion={resource_version}&allowWatchBookmarks=false&timeoutSeconds=3600"
         joined = f"{self._server}{path}{'&' if '?' in path else '?'}{query}"
         async with self.session.get(joined) as response:
+            if response.status >= 400:
+                raise RuntimeError(f"watch of {path}: {response.status}")
             rest = b""
             async for chunk in response.content.iter_any():
                 # Objects are larger than aiohttp's limit of a line.

@@ -191,9 +191,7 @@ class Phases:
         child = await self._workloads.wait_for_object(
             key, lambda _: True, "the Deployment of the new service"
         )
-        ready = await self._services.wait_for_object(
-            key, lambda fact: fact.settled, "the new service Ready", 120
-        )
+        ready = await self._services.wait_for_object(key, lambda fact: fact.settled, "the new service Ready")
         plain_s = await plain_ready - back
         await self._settle()
         survived = self._operator.is_running and self._operator.pid == pid
