@@ -6,7 +6,7 @@ import pytest
 
 from endpoints.test_pool import a_slice
 from shardwright.cluster.errors import Transient
-from shardwright.endpoints.follow import SILENT_S, Follower
+from shardwright.endpoints.follow import LIST_S, POLL_S, SILENT_S, Follower
 from shardwright.endpoints.router import HttpRouter, RouterGoneError
 
 A, B = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
@@ -46,6 +46,20 @@ class FakeApi:
         if isinstance(answer, Exception):
             raise answer
         yield answer
+
+
+class DeafApi:
+    """Whoever watches it is connected and hears nothing; a list is answered."""
+
+    def __init__(self, *addresses):
+        self.addresses, self.version = addresses, 1
+
+    async def list_pages(self, *_what, **_how):
+        yield [a_slice("a", self.version, self.addresses)], str(self.version)
+
+    async def watch(self, *_what, **_how):
+        await asyncio.Event().wait()
+        yield []
 
 
 class Own:
@@ -133,6 +147,19 @@ async def test_no_answer_in_time_is_another_thing_than_nobody_there(unused_tcp_p
         assert await router.workers() is None
         held.set()
     await router.close()
+
+
+@pytest.mark.looptime
+async def test_who_left_while_the_watch_is_deaf_is_off_the_list_after_the_next_list():
+    api, router = DeafApi("10.0.0.1", "10.0.0.2"), FakeRouter()
+    following = asyncio.create_task(Follower(api, router, "team", "chat-engine").run())
+    await asyncio.sleep(1)
+    assert router.urls == {A, B}
+    api.addresses, api.version = ("10.0.0.1",), 2
+    await asyncio.sleep(LIST_S + POLL_S)
+    assert router.urls == {A}
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_an_api_server_that_is_away_changes_nothing():
