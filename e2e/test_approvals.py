@@ -110,7 +110,7 @@ def test_a_change_waits_and_a_rollback_brings_back_the_very_template(world: Worl
     world.ready("chat")
     second = only_deployment(world)
     assert second["metadata"]["name"] == f"chat-{revision}"
-    assert not uids(world) & pods
+    wait_until(lambda: not uids(world) & pods, "the end of the pods that left")
     listed = shardwright(user, "rollback", "chat", "--list").splitlines()
     assert [line.split()[0] for line in listed[1:]] == [
         revision,
