@@ -129,6 +129,15 @@ def test_the_replica_is_the_plan_s_without_a_model(tmp_path, capsys, simulate):
     assert "there is no plan to take a replica from" in capsys.readouterr().err
 
 
+def test_schedules_are_not_replayed_and_that_is_told(tmp_path, capsys, simulate):
+    assert simulate
+    clocked = service(scaling={"maxReplicas": 4, "schedules": [{"cron": "0 8 * * *", "minReplicas": 3}]})
+    (tmp_path / "svc.yaml").write_text(yaml.safe_dump(clocked))
+    files = ["--trace", str(tmp_path / "trace.csv"), "--replica-model", str(tmp_path / "replica.json")]
+    assert main(["simulate", "-f", str(tmp_path / "svc.yaml"), *files]) == 0
+    assert "spec.scaling.schedules: not replayed" in capsys.readouterr().err
+
+
 def test_a_service_that_goes_to_zero_is_refused(tmp_path, capsys, simulate):
     assert simulate
     sleepy = service(scaling={"scaleToZero": {"idleSeconds": 600}}, routing={"type": "Router"})

@@ -19,7 +19,7 @@ from shardwright.autoscaler.replay.trace import Trace, overlaid
 from shardwright.autoscaler.replica import ReplicaModel, capacity
 from shardwright.autoscaler.signals import ScalingPlan
 from shardwright.cli import option_values, pool_options, simulation
-from shardwright.cli.decide import complain, decide
+from shardwright.cli.decide import complain, decide, tell
 from shardwright.cli.files import InputError, name_of, of_file, read_text
 from shardwright.cli.plan_input import read_service
 from shardwright.cli.simulation import Run
@@ -229,6 +229,8 @@ def _plan(args: argparse.Namespace, unit: _Unit, trace: Trace) -> ScalingPlan:
                 f"{args.filename}: spec.scaling.scaleToZero: a replay keeps at least one replica, so that "
                 "its hours and waits would not be the service's: leave scaleToZero out of the file"
             )
+        if spec.scaling and spec.scaling.schedules:
+            tell([f"{args.filename}: spec.scaling.schedules: not replayed: a trace does not say its hours"])
         targets = resolved.targets
         ttft_ms = targets.ttft.milliseconds if ttft_ms is None else ttft_ms
         tpot_ms = targets.tpot.milliseconds if tpot_ms is None else tpot_ms
