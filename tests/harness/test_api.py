@@ -1,6 +1,5 @@
 """The tests' client of the API server: what it sends arrives once, whatever the server did to a connection meanwhile."""
 
-import base64
 import contextlib
 import http.server
 import json
@@ -9,8 +8,8 @@ import ssl
 import threading
 
 import pytest
-import yaml
 
+from harness import kubeconfig
 from harness.api import Api, ApiError
 from harness.certs import Authority
 
@@ -86,20 +85,13 @@ def server(tmp_path):
 
 @pytest.fixture
 def api(server, tmp_path):
-    ca = base64.b64encode(server.authority.read_bytes()).decode()
-    config = {
-        "clusters": [
-            {
-                "cluster": {
-                    "server": f"https://127.0.0.1:{server.server_port}",
-                    "certificate-authority-data": ca,
-                }
-            }
-        ],
-        "users": [{"user": {"token": "secret"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
+    path = kubeconfig.write(
+        tmp_path / "kubeconfig",
+        server_url=f"https://127.0.0.1:{server.server_port}",
+        ca=server.authority,
+        credentials="secret",
+        user="tester",
+    )
     with contextlib.closing(Api(path)) as client:
         yield client
 

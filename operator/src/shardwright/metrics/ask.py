@@ -1,8 +1,8 @@
 """One token asked of one engine, to see whether it still brings any.
 
 Decides what an answer means. A full queue is no token. What comes from anything but the engine's own loop (no
-connection, an unknown model, a login that is asked for) says nothing of it. Never sends more than a word or a
-key, and keeps nothing of the answer.
+connection, an unknown model, a login that is asked for) says nothing of it. Never sends more than a word,
+nor a key, and keeps nothing of the answer.
 """
 
 from enum import StrEnum
